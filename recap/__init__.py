@@ -1,0 +1,1 @@
+"""Recap: a training-free speculative decoder for vision-language models."""

@@ -1,0 +1,76 @@
+"""The protocol that every drafter follows, and what the target hands to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..trace import LevelCount
+from ..tree import CandidateTree
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What the target predicts after each of N rows, on the host.
+
+    choice:    int64 [N], the greedy next token (argmax of the row's logits).
+    top_ids:   int64 [N, k], the k most probable next tokens, best first; k may be 0.
+    top_probs: float32 [N, k], their probabilities over the FULL vocabulary.
+    """
+
+    choice: np.ndarray
+    top_ids: np.ndarray
+    top_probs: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+
+class Drafter(Protocol):
+    """Proposes a candidate tree for each pass and learns from every verified row.
+
+    One answer: `begin`, `seed` once, then `propose` and `observe` in turn. A drafter may keep state
+    between answers (a persistent memory); `reset` forgets all of it. `top_k` says how many entries a
+    row of Predictions must have for this drafter (0: the greedy token alone).
+    """
+
+    name: str
+    top_k: int
+
+    def begin(self, prompt: Sequence[int], *, blocked: frozenset[int]) -> None:
+        """A new answer starts after these prompt tokens (the whole conversation so far).
+
+        `blocked`: tokens that are never a key, never a candidate (image placeholders and the like).
+        """
+        ...
+
+    def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
+        """Rows from the prefill: row i is the target's prediction after prompt[positions[i]]."""
+        ...
+
+    def confirm(self, tokens: Sequence[int]) -> None:
+        """These tokens are confirmed as the answer's next ones (the first comes from the prefill)."""
+        ...
+
+    def propose(self, *, limit: int, record: bool) -> CandidateTree:
+        """A tree rooted at the last confirmed token, of depth at most `limit` (0: the root alone).
+
+        `record`: fill in each node's votes.
+        """
+        ...
+
+    def observe(
+        self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
+    ) -> dict[str, LevelCount]:
+        """Learn from the verified tree (row i of `predictions` belongs to packed row i).
+
+        Called before `confirm` of the same pass. Returns this pass's counts per level.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget everything, the persistent memory included."""
+        ...
