@@ -40,10 +40,13 @@ class Drafter(Protocol):
     name: str
     top_k: int
 
-    def begin(self, prompt: Sequence[int], *, blocked: frozenset[int]) -> None:
+    def begin(
+        self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
+    ) -> None:
         """A new answer starts after these prompt tokens (the whole conversation so far).
 
         `blocked`: tokens that are never a key, never a candidate (image placeholders and the like).
+        `terminal`: tokens that end the answer; nothing is proposed behind them.
         """
         ...
 

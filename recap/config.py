@@ -1,0 +1,58 @@
+"""Every constant of the Recap drafter, each with its reason. Frozen: a run's settings do not drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RecapConfig:
+    """Settings of the `recap` drafter.
+
+    The rules of the method (three keys, mixture, best-first growth, lookup, update from all verified
+    rows) are fixed in code; what the source leaves open is a field here.
+    """
+
+    top_k: int = 8
+    """Entries a memory row keeps. Token Recycling keeps 8 too, so the comparison is about structure."""
+
+    base_weights: tuple[float, float, float] = (0.70, 0.20, 0.10)
+    """Mixture weights of the 3-, 2- and 1-token level: the longer the key, the more exact. Renormalised
+    over the levels that answer. 0 switches a level off."""
+
+    confidence: bool = True
+    """Scale a level's weight by 1 - H / ln k of its row, so that a flat row counts less."""
+
+    confidence_floor: float = 0.05
+    """Least confidence factor: even a flat row stays audible, so coverage is never lost."""
+
+    depth_factors: tuple[float, ...] = (1.0,)
+    """Factor on a node's score by depth, the last one repeating. 1.0 trusts the product of the mixed
+    probabilities; on measured text smaller factors changed nothing beyond noise."""
+
+    budget: int = 63
+    """Candidates in one pass (the root comes on top). On a GPU 64 rows are nearly free; on a CPU the
+    best budget is far smaller: see `recap.budget`."""
+
+    max_depth: int = 10
+    """Longest branch. Beyond it the chance of acceptance is too small for the rows it takes."""
+
+    max_children: int = 8
+    """Most children of one node; equals top_k by default, so the mixture's tail is cut, not its head."""
+
+    min_score: float = 1e-4
+    """A candidate expected to be accepted less often than this is not worth its row."""
+
+    lookup: bool = True
+    """Propose what followed the longest earlier match of the current tail (prompt + answer)."""
+
+    lookup_acceptance: tuple[float, ...] = (0.10, 0.25, 0.40, 0.55, 0.65, 0.75, 0.80, 0.85)
+    """Share of the mixture given to the lookup's token by match length 1, 2, 3, ... (the last repeats):
+    roughly how often such a continuation is right. A longer match earns more weight."""
+
+    seed_prompt: bool = True
+    """Fill the memories from the prefill's own predictions inside the prompt."""
+
+    request_rows: int = 65_536
+    """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
+    about 30 MB: 36 bytes a row with top_k 8, and two dictionary entries."""

@@ -1,0 +1,295 @@
+"""The Recap drafter: predictions of every verified node, recalled by 3-, 2- and 1-token keys.
+
+It grows the tree best-first. At each node the levels are asked with the branch as part of the key,
+mixed by weight and confidence, and joined by the longest match in prompt + answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..config import RecapConfig
+from ..lookup import NO_MATCH, Match, SuffixLookup
+from ..memory import PersistentMemory, RequestMemory, Row, confidence, key2, key3
+from ..mixture import level_weights, mix
+from ..trace import LEVELS, LevelCount
+from ..tree import ROOT, CandidateTree, TreeBuilder, Vote
+from .base import Predictions
+
+_NONE = -1  # a token that does not exist: no key reaches across it
+
+
+class _Asked:
+    """What the sources answered at one place in the tree, kept until the pass is observed."""
+
+    __slots__ = ("continuation", "keys", "mixed", "rows", "weights")
+
+    def __init__(
+        self,
+        keys: tuple[bool, bool, bool],
+        rows: tuple[Row | None, Row | None, Row | None],
+        weights: list[float],
+        continuation: int | None,
+        mixed: dict[int, float],
+    ) -> None:
+        self.keys, self.rows, self.weights = keys, rows, weights
+        self.continuation, self.mixed = continuation, mixed
+
+
+class RecapDrafter:
+    """Drafts from what the target itself predicted earlier.
+
+    vocab_size: width of the target's logits. memory: a persistent 1-token memory to share with other
+    drafters of the same isolation area; by default the drafter owns one.
+    """
+
+    name = "recap"
+
+    def __init__(
+        self,
+        vocab_size: int,
+        config: RecapConfig | None = None,
+        memory: PersistentMemory | None = None,
+    ) -> None:
+        self.config = config or RecapConfig()
+        self.top_k = self.config.top_k
+        self.memory = memory or PersistentMemory(vocab_size, self.top_k)
+        self.request = RequestMemory(self.top_k, self.config.request_rows)
+        self.lookup = SuffixLookup()
+        self._blocked: frozenset[int] = frozenset()
+        self._terminal: frozenset[int] = frozenset()
+        self._tail = (_NONE, _NONE, _NONE)  # the last three confirmed tokens, oldest first
+        self._prompt: Sequence[int] = ()
+        self._asked: dict[int, _Asked] = {}
+        self._order: list[int] = [ROOT]
+
+    def reset(self) -> None:
+        """Forget everything, the persistent memory included."""
+        self.memory.clear()
+        self.request.clear()
+
+    def begin(
+        self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
+    ) -> None:
+        self._blocked, self._terminal = blocked, terminal
+        self._prompt = prompt
+        self.request.clear()
+        self.lookup = SuffixLookup(blocked)
+        self._tail = (_NONE, _NONE, _NONE)
+        self.confirm(prompt)
+
+    def confirm(self, tokens: Sequence[int]) -> None:
+        if self.config.lookup:
+            self.lookup.extend(tokens)
+        self._tail = (*self._tail, *tokens[-3:])[-3:]
+
+    def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
+        if not (self.config.seed_prompt and len(positions)):
+            return
+        prompt = self._prompt
+        tails = [
+            (
+                prompt[at - 2] if at >= 2 else _NONE,
+                prompt[at - 1] if at >= 1 else _NONE,
+                prompt[at],
+            )
+            for at in positions
+        ]
+        # the latest place first: of several rows of one key the most recent prediction wins
+        order = np.arange(len(tails))[::-1]
+        self._write([tails[i] for i in order], predictions, order)
+
+    # -- propose ---------------------------------------------------------------------------------
+
+    def propose(self, *, limit: int, record: bool) -> CandidateTree:
+        cfg = self.config
+        root = self._tail[-1]
+        grown = TreeBuilder(root)
+        self._asked = {}
+        self._order = [ROOT]
+        depth_limit = min(limit, cfg.max_depth)
+        if depth_limit < 1 or root in self._blocked:
+            return grown.pack()
+        heap: list[tuple[float, int, int, int, Match]] = []
+        pushed = 0
+
+        def expand(
+            handle: int, score: float, depth: int, tail: tuple[int, int, int], match: Match
+        ) -> None:
+            """Ask all sources at a node and queue its best children."""
+            nonlocal pushed
+            asked = self._ask(tail, match)
+            self._asked[handle] = asked
+            if not asked.mixed:
+                return
+            factors = cfg.depth_factors
+            factor = score * factors[min(depth, len(factors) - 1)]
+            stale = self._edges_from(tail[2], handle, parents, tokens)
+            best = heapq.nlargest(cfg.max_children, asked.mixed.items(), key=lambda item: item[1])
+            for token, probability in best:
+                child_score = factor * probability
+                if child_score < cfg.min_score:
+                    break
+                if token in self._blocked or token in stale:
+                    continue
+                pushed += 1
+                heapq.heappush(heap, (-child_score, pushed, handle, token, match))
+
+        tails = [self._tail]
+        parents, tokens, depths = [-1], [root], [0]
+        expand(ROOT, 1.0, 0, self._tail, self.lookup.tail() if cfg.lookup else NO_MATCH)
+        while heap and len(grown) < cfg.budget:
+            negative, _, parent, token, match = heapq.heappop(heap)
+            score = -negative
+            asked = self._asked[parent]
+            handle = grown.add(
+                parent,
+                token,
+                source=_source(asked, token),
+                score=score,
+                votes=_votes(asked, token) if record else (),
+            )
+            a, b, c = tails[parent]
+            tail = (b, c, token)
+            depth = depths[parent] + 1
+            tails.append(tail)
+            parents.append(parent)
+            tokens.append(token)
+            depths.append(depth)
+            if depth < depth_limit and token not in self._terminal:
+                following = self.lookup.step(match, token) if cfg.lookup else NO_MATCH
+                expand(handle, score, depth, tail, following)
+        tree = grown.pack()
+        self._order = grown.order
+        return tree
+
+    @staticmethod
+    def _edges_from(token: int, handle: int, parents: list[int], tokens: list[int]) -> set[int]:
+        """Tokens that already followed `token` on the branch above `handle`: no edge repeats."""
+        used: set[int] = set()
+        while (parent := parents[handle]) >= 0:
+            if tokens[parent] == token:
+                used.add(tokens[handle])
+            handle = parent
+        return used
+
+    def _ask(self, tail: tuple[int, int, int], match: Match) -> _Asked:
+        """Ask each enabled level whose key exists, and the lookup; mix the answers."""
+        cfg = self.config
+        a, b, c = tail
+        w3, w2, w1 = cfg.base_weights
+        has1 = w1 > 0
+        has2 = w2 > 0 and b >= 0 and b not in self._blocked
+        has3 = w3 > 0 and a >= 0 and b >= 0 and not (a in self._blocked or b in self._blocked)
+        rows = (
+            self.request.get3(key3(a, b, c)) if has3 else None,
+            self.request.get2(key2(b, c)) if has2 else None,
+            self.memory.get(c) if has1 else None,
+        )
+        weights = level_weights(
+            rows, cfg.base_weights, use_confidence=cfg.confidence, floor=cfg.confidence_floor
+        )
+        continuation = self.lookup.next_token(match)
+        share = 0.0
+        if continuation is not None:
+            shares = cfg.lookup_acceptance
+            share = shares[min(match.length, len(shares)) - 1]
+        mixed = mix(rows, weights, looked_up=continuation, lookup_share=share)
+        if share and any(weights):
+            weights = [w * (1.0 - share) for w in weights]
+        return _Asked((has3, has2, has1), rows, [*weights, share], continuation, mixed)
+
+    # -- observe ---------------------------------------------------------------------------------
+
+    def observe(
+        self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
+    ) -> dict[str, LevelCount]:
+        tails = [self._tail]
+        for row in range(1, len(tree)):
+            _, b, c = tails[tree.parents[row]]
+            tails.append((b, c, tree.tokens[row]))
+        confirmed = {ROOT, *accepted}
+        order = [ROOT, *accepted, *(r for r in range(len(tree)) if r not in confirmed)]
+        self._write([tails[row] for row in order], predictions, np.asarray(order))
+        return self._count(tree, accepted)
+
+    def _write(
+        self,
+        tails: Sequence[tuple[int, int, int]],
+        predictions: Predictions,
+        order: np.ndarray,
+    ) -> None:
+        """Store row order[i] of the predictions under tails[i]; earlier rows of one key win."""
+        blocked = self._blocked
+        kept = [i for i, tail in enumerate(tails) if tail[2] not in blocked and tail[2] >= 0]
+        if not kept:
+            return
+        rows = order[kept]
+        ids = predictions.top_ids[rows]
+        probs = predictions.top_probs[rows]
+        conf = confidence(probs)
+        self.memory.write(np.array([tails[i][2] for i in kept]), ids, probs, conf)
+        keys = []
+        for i in kept:
+            a, b, c = tails[i]
+            if b < 0 or b in blocked:
+                keys.append((-1, -1))
+            elif a < 0 or a in blocked:
+                keys.append((key2(b, c), -1))
+            else:
+                keys.append((key2(b, c), key3(a, b, c)))
+        self.request.write(keys, ids, probs, conf)
+
+    def _count(self, tree: CandidateTree, accepted: Sequence[int]) -> dict[str, LevelCount]:
+        """Look-ups, hits and accepted hits of this pass (see `trace.LevelCount`)."""
+        lookups, hits, right = [0] * 4, [0] * 4, [0] * 4
+        for asked in self._asked.values():
+            for level, (key, row) in enumerate(zip(asked.keys, asked.rows, strict=True)):
+                lookups[level] += key
+                hits[level] += row is not None
+            if self.config.lookup:
+                lookups[3] += 1
+                hits[3] += asked.continuation is not None
+        at = ROOT
+        for row in accepted:
+            asked, token = self._asked[self._order[at]], tree.tokens[row]
+            for level, stored in enumerate(asked.rows):
+                right[level] += stored is not None and token in stored.ids
+            right[3] += asked.continuation == token
+            at = row
+        return {
+            level: LevelCount(*counts)
+            for level, counts in zip(LEVELS, zip(lookups, hits, right, strict=True), strict=True)
+        }
+
+
+def _contributions(asked: _Asked, token: int) -> list[tuple[float, float]]:
+    """(weight in the mixture, probability the source gives the token), for the four sources."""
+    said = []
+    for row, weight in zip(asked.rows, asked.weights[:3], strict=True):
+        inside = row is not None and token in row.ids
+        said.append((weight, row.probs[row.ids.index(token)] if inside else 0.0))
+    said.append((asked.weights[3], 1.0 if asked.continuation == token else 0.0))
+    return said
+
+
+def _source(asked: _Asked, token: int) -> str:
+    """The level with the largest contribution to this token."""
+    said = _contributions(asked, token)
+    return LEVELS[max(range(4), key=lambda level: said[level][0] * said[level][1])]
+
+
+def _votes(asked: _Asked, token: int) -> tuple[Vote, ...]:
+    """What each source that answered at this place said about the token."""
+    said = _contributions(asked, token)
+    votes = [
+        Vote(LEVELS[level], *said[level], row.confidence)
+        for level, row in enumerate(asked.rows)
+        if row is not None
+    ]
+    if asked.continuation is not None:
+        votes.append(Vote("lookup", *said[3], 1.0))
+    return tuple(votes)
