@@ -199,10 +199,6 @@ def parse(lines: str | Iterable[str]) -> Iterator[dict[str, Any]]:
             raise ValueError(f"Line {number} of the trace is not JSON: {error.msg}.") from None
 
 
-def add_levels(
-    total: dict[str, LevelCount], more: dict[str, LevelCount]
-) -> dict[str, LevelCount]:
+def add_levels(total: dict[str, LevelCount], more: dict[str, LevelCount]) -> dict[str, LevelCount]:
     """Sum two level counts, key by key."""
-    return {
-        k: total.get(k, LevelCount()) + more.get(k, LevelCount()) for k in {**total, **more}
-    }
+    return {k: total.get(k, LevelCount()) + more.get(k, LevelCount()) for k in {**total, **more}}

@@ -59,7 +59,7 @@ class CandidateTree:
     ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
     """
 
-    __slots__ = ("nodes", "tokens", "parents", "depths", "_children")
+    __slots__ = ("_children", "depths", "nodes", "parents", "tokens")
 
     def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
         self.nodes = tuple(nodes)
@@ -115,10 +115,12 @@ class CandidateTree:
 class TreeBuilder:
     """Grows a tree in any order in which parents come first; `pack()` puts the rows in order."""
 
-    __slots__ = ("root", "_nodes", "_index", "_fanout")
+    __slots__ = ("order", "root", "_fanout", "_index", "_nodes")
 
     def __init__(self, root: int) -> None:
         self.root = root
+        self.order: list[int] = []
+        """After `pack`: the handle of each packed row (row 0 is ROOT)."""
         self._nodes: list[Node] = []
         self._index: dict[tuple[int, int], int] = {}
         self._fanout: dict[int, int] = {}
@@ -166,4 +168,5 @@ class TreeBuilder:
             packed.append(
                 Node(n.token, row_of[n.parent], n.depth, n.source, n.score, n.rank, n.votes)
             )
+        self.order = [ROOT, *order]
         return CandidateTree(self.root, packed)

@@ -14,6 +14,7 @@ class AutoregressiveDrafter:
 
     name = "autoregressive"
     top_k = 0
+    seeds = False
 
     def __init__(self) -> None:
         self._last = -1

@@ -34,11 +34,13 @@ class Drafter(Protocol):
 
     One answer: `begin`, `seed` once, then `propose` and `observe` in turn. A drafter may keep state
     between answers (a persistent memory); `reset` forgets all of it. `top_k` says how many entries a
-    row of Predictions must have for this drafter (0: the greedy token alone).
+    row of Predictions must have for this drafter (0: the greedy token alone), `seeds` whether it wants
+    rows from inside the prompt.
     """
 
     name: str
     top_k: int
+    seeds: bool
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]

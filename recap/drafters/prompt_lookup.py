@@ -15,6 +15,7 @@ class PromptLookupDrafter:
 
     name = "prompt_lookup"
     top_k = 0
+    seeds = False
 
     def __init__(self, chain: int = 10) -> None:
         self.chain = chain

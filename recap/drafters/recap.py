@@ -56,6 +56,7 @@ class RecapDrafter:
     ) -> None:
         self.config = config or RecapConfig()
         self.top_k = self.config.top_k
+        self.seeds = self.config.seed_prompt
         self.memory = memory or PersistentMemory(vocab_size, self.top_k)
         self.request = RequestMemory(self.top_k, self.config.request_rows)
         self.lookup = SuffixLookup()

@@ -38,6 +38,7 @@ class TokenRecyclingDrafter:
 
     name = "token_recycling"
     top_k = 8
+    seeds = False
 
     def __init__(self, vocab_size: int, *, warm: bool = True, budget: int | None = None) -> None:
         self.warm = warm
@@ -92,9 +93,7 @@ class TokenRecyclingDrafter:
                     # ranks, not probabilities: only the order of siblings carries meaning
                     child_score = score / (rank + 2)
                     votes = (Vote("table", 1.0, 0.0, 0.0),) if record else ()
-                    added = grown.add(
-                        handle, child, source="table", score=child_score, votes=votes
-                    )
+                    added = grown.add(handle, child, source="table", score=child_score, votes=votes)
                     following.append((added, child, child_score))
             level = following
             if depth + 1 >= limit:
