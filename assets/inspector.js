@@ -1,0 +1,302 @@
+// The inspector: reads the trace, keeps which run and step is shown, and draws. Mounted once, as the
+// js_on_load of one gr.HTML; `element`, `props`, `watch` are Gradio's (the HTML export makes its own).
+
+const counters = (window.__recapTree = window.__recapTree || { mounts: 0, updates: 0, steps: 0, draws: 0, drawn: [] });
+counters.mounts += 1;
+
+const trace = createTrace();
+const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, opened: new Set() };
+const host = element.querySelector(".rt") || element;
+const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
+
+// ---- the parts -----------------------------------------------------------------------------------
+
+const ICONS = {
+  first: "M2 2v10M12 2L5 7l7 5z",
+  back: "M10 2L3 7l7 5z",
+  play: "M3 1.5L12 7 3 12.5z",
+  pause: "M4 2v10M10 2v10",
+  on: "M4 2l7 5-7 5z",
+  last: "M12 2v10M2 2l7 5-7 5z",
+};
+const icon = (name) => svg("svg", { viewBox: "0 0 14 14", class: "rt-icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+const button = (label, content, act, more = {}) =>
+  el("button", { type: "button", class: "rt-button", "aria-label": label, title: label, onclick: act, ...more }, content);
+
+const runsBar = el("div", { class: "rt-runs", role: "group", "aria-label": "Whose steps are shown" });
+const summary = el("span", { class: "rt-summary" });
+const on = { peek, pick: (position) => goTo(position) };
+const tokenStrip = createTokenStrip(on);
+const stepStrip = createStepStrip(on);
+const slider = el("input", { type: "range", min: 1, max: 1, value: 1, class: "rt-slider", "aria-label": "Step", oninput: () => goTo(slider.valueAsNumber - 1) });
+const playButton = button("Play the steps", icon("play"), () => (state.timer ? pause() : play()));
+const speed = el(
+  "select",
+  { class: "rt-speed", "aria-label": "Steps a second" },
+  ...[1, 2, 5, 10, 30].map((n) => el("option", { value: n, selected: n === 2 }, `${n}/s`)),
+);
+const followButton = button("Follow the newest step", "follow live", () => setFollow(!state.follow), { class: "rt-button rt-pill" });
+const allButton = button("Open every branch, or close the unlikely ones", "all branches", toggleAll, { class: "rt-button rt-pill" });
+const place = el("output", { class: "rt-place" });
+const controls = el(
+  "div",
+  { class: "rt-controls" },
+  button("First step", icon("first"), () => goTo(0)),
+  button("One step back", icon("back"), () => goTo(shown() - 1)),
+  playButton,
+  button("One step on", icon("on"), () => goTo(shown() + 1)),
+  button("Last step", icon("last"), () => goTo(run() ? run().steps.length - 1 : 0)),
+  slider,
+  place,
+  speed,
+  followButton,
+  allButton,
+);
+const sentence = el("p", { class: "rt-sentence", "aria-live": "polite" });
+const picture = svg("svg", { class: "rt-tree", role: "img", "aria-label": "Candidate tree" });
+const stage = el(
+  "div",
+  { class: "rt-stage", tabindex: 0, role: "group", "aria-label": "Candidate tree. Left and right: steps. Up and down: tokens. Home, End, Space: first, last, play." },
+  picture,
+);
+const details = el("div", { class: "rt-details", "aria-live": "polite" });
+const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
+host.replaceChildren(
+  el("div", { class: "rt-top" }, runsBar, summary),
+  el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
+  empty,
+  createLegend(),
+);
+const body = host.querySelector(".rt-body");
+
+// ---- what is shown -------------------------------------------------------------------------------
+
+function run() {
+  return trace.runs[state.run] || null;
+}
+function shown() {
+  return state.peek ?? state.step;
+}
+function clamp(position) {
+  return Math.max(0, Math.min(position, run() ? run().steps.length - 1 : 0));
+}
+
+function goTo(position, { keepFollow = false } = {}) {
+  if (!run() || !run().steps.length) return;
+  if (!keepFollow) setFollow(false);
+  state.peek = null;
+  state.step = clamp(position);
+  state.row = state.pinned = null;
+  state.opened = new Set();
+  draw();
+}
+
+function peek(position, row = null) {
+  if (state.timer || (position === state.peek && row === state.row)) return;
+  if (position !== state.peek) state.opened = new Set();
+  state.peek = position === state.step ? null : position;
+  state.row = position === null ? state.pinned : row;
+  draw();
+}
+
+function setFollow(follow) {
+  state.follow = follow;
+  followButton.setAttribute("aria-pressed", String(follow));
+  if (follow && run()) {
+    pause();
+    goTo(run().steps.length - 1, { keepFollow: true });
+  }
+}
+
+function toggleAll() {
+  state.all = !state.all;
+  allButton.setAttribute("aria-pressed", String(state.all));
+  draw();
+}
+
+function chooseRun(index) {
+  pause();
+  state.run = index;
+  state.step = clamp(state.step < 0 ? Infinity : state.step);
+  state.peek = state.row = state.pinned = null;
+  state.opened = new Set();
+  drawRuns();
+  draw();
+}
+
+function play() {
+  if (!run() || !run().steps.length) return;
+  setFollow(false);
+  if (state.step >= run().steps.length - 1) goTo(0);
+  const tick = () => {
+    if (state.step >= run().steps.length - 1) return pause();
+    goTo(state.step + 1);
+    state.timer = setTimeout(tick, 1000 / Number(speed.value));
+  };
+  state.timer = setTimeout(tick, 1000 / Number(speed.value));
+  showPlaying();
+}
+
+function pause() {
+  clearTimeout(state.timer);
+  state.timer = 0;
+  showPlaying();
+}
+
+function showPlaying() {
+  const label = state.timer ? "Pause" : "Play the steps";
+  playButton.replaceChildren(icon(state.timer ? "pause" : "play"));
+  playButton.setAttribute("aria-label", label);
+  playButton.title = label;
+}
+
+// ---- drawing -------------------------------------------------------------------------------------
+
+let layout = null;
+
+function draw() {
+  const now = run();
+  const has = Boolean(now && now.steps.length);
+  body.hidden = !has;
+  empty.hidden = has;
+  if (!has) return;
+  const position = clamp(shown());
+  const step = now.steps[position];
+  tokenStrip.update(now);
+  stepStrip.update(now);
+  layout = layoutTree(step, state.opened, state.all ? Infinity : 22);
+  drawTree(picture, layout, step, { look, click });
+  counters.draws += 1;
+  counters.drawn[position] = (counters.drawn[position] || 0) + 1;
+
+  slider.max = now.steps.length;
+  slider.value = position + 1;
+  slider.setAttribute("aria-valuetext", `step ${position + 1} of ${now.steps.length}`);
+  place.textContent = `${position + 1} / ${now.steps.length}`;
+  sentence.setAttribute("aria-live", state.timer || state.peek !== null || !now.turn ? "off" : "polite");
+  sentence.textContent = sentenceOf(step, position);
+  picture.setAttribute("aria-label", `Candidate tree. ${sentence.textContent}`);
+  allButton.hidden = !layout.folded && !state.all;
+  stepStrip.mark(position);
+  tokenStrip.mark(position, state.row ?? undefined);
+  select(state.row);
+}
+
+function spotOf(row) {
+  return layout ? layout.nodes.find((spot) => spot.row === row) : undefined;
+}
+
+function select(row) {
+  picture.querySelector(".rt-selected")?.classList.remove("rt-selected");
+  const spot = row === null ? undefined : spotOf(row);
+  if (spot) picture.querySelector(`[data-row="${row}"]`)?.classList.add("rt-selected");
+  if (spot) details.replaceChildren(detailsOf(spot));
+  else details.replaceChildren(el("p", { class: "rt-hint" }, "Point at a token to see where it came from; click to keep it. “+3” opens a closed branch."));
+}
+
+function look(spot) {
+  state.row = spot ? spot.row : state.pinned;
+  select(state.row);
+  tokenStrip.mark(clamp(shown()), state.row ?? undefined);
+}
+
+function click(spot) {
+  if (spot.hidden) {
+    state.opened.add(spot.row);
+    return draw();
+  }
+  state.pinned = state.pinned === spot.row ? null : spot.row;
+  if (state.peek !== null) goTo(state.peek);
+  state.row = state.pinned = spot.row;
+  select(spot.row);
+}
+
+function drawRuns() {
+  runsBar.replaceChildren(
+    ...trace.runs.map((r, index) =>
+      el(
+        "button",
+        { type: "button", class: "rt-button rt-pill", "aria-pressed": String(index === state.run), onclick: () => chooseRun(index) },
+        DECODERS[r.start.decoder] || String(r.start.decoder),
+      ),
+    ),
+  );
+  const now = run();
+  if (!now) return (summary.textContent = "");
+  const grown = now.tokens.length;
+  const passes = now.steps.length;
+  const seconds = now.ms[now.ms.length - 1] / 1000;
+  const figures = passes
+    ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
+    : ["reading"];
+  summary.textContent = figures.join("  ·  ");
+}
+
+// ---- keys ----------------------------------------------------------------------------------------
+
+stage.addEventListener("keydown", (event) => {
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  const last = run() ? run().steps.length - 1 : 0;
+  const acts = {
+    ArrowLeft: () => goTo(state.step - 1),
+    ArrowRight: () => goTo(state.step + 1),
+    Home: () => goTo(0),
+    End: () => goTo(last),
+    " ": () => (state.timer ? pause() : play()),
+    ArrowDown: () => move(1),
+    ArrowUp: () => move(-1),
+    Enter: () => spotOf(state.row) && click(spotOf(state.row)),
+    Escape: () => ((state.pinned = state.row = null), select(null)),
+  };
+  if (!acts[event.key]) return;
+  event.preventDefault();
+  acts[event.key]();
+});
+
+// The next or former token in reading order: by line, then by column.
+function move(by) {
+  const order = [...layout.nodes].sort((a, b) => a.line - b.line || a.column - b.column);
+  const at = order.findIndex((spot) => spot.row === state.row);
+  const spot = order[Math.max(0, Math.min(order.length - 1, at < 0 ? 0 : at + by))];
+  state.row = state.pinned = spot.row;
+  select(spot.row);
+  picture.querySelector(".rt-selected")?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: reduced.matches ? "auto" : "smooth" });
+}
+
+// ---- legend, and the trace as it comes -----------------------------------------------------------
+
+function createLegend() {
+  const key = (drawn) => svg("svg", { viewBox: "-8 -8 16 16", width: 15, height: 15, "aria-hidden": "true" }, drawn);
+  const item = (drawn, text) => el("li", {}, key(drawn), text);
+  const stroke = (kind) => svg("path", { class: `rt-edge rt-edge-${kind}`, d: "M-8 0H8" });
+  return el(
+    "ul",
+    { class: "rt-legend", "aria-label": "Legend" },
+    item(rootMark(), "root: last confirmed token"),
+    item(stroke("accepted"), "accepted"),
+    item(stroke("rejected"), "rejected"),
+    item(ownMark(), "the target’s own next token, not drafted"),
+    ...Object.entries(SOURCES).map(([source, { name }]) => item(mark(source), name)),
+  );
+}
+
+function update() {
+  const anew = trace.feed(String(props.value || ""));
+  counters.updates += 1;
+  if (anew) {
+    pause();
+    Object.assign(state, { run: 0, step: -1, peek: null, row: null, pinned: null, opened: new Set() });
+    counters.drawn = [];
+    setFollow(true);
+  }
+  counters.steps = trace.runs.reduce((n, r) => n + r.steps.length, 0);
+  drawRuns();
+  const now = run();
+  if (state.follow && now && now.steps.length && state.step !== now.steps.length - 1) goTo(now.steps.length - 1, { keepFollow: true });
+  else if (now && !state.follow && state.peek === null) tokenStrip.update(now), stepStrip.update(now), (slider.max = Math.max(1, now.steps.length));
+  else if (!now || !now.steps.length) draw();
+}
+
+setFollow(true);
+watch("value", update);
+update();

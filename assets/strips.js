@@ -1,0 +1,113 @@
+// Two ways to choose a step: the answer as tokens grouped by step, and one bar a step, as high as the
+// answer grew in it.
+
+// -> {element, update(run), mark(position, row)}; `on.peek(position | null, row)`, `on.pick(position)`.
+function createTokenStrip(on) {
+  const element = el("div", { class: "rt-answer", role: "group", "aria-label": "The answer, token by token, grouped by step" });
+  let run = null;
+  let groups = []; // group of step -1 (prefill) is groups[0]
+  let done = 0;
+  let marked = null;
+
+  element.addEventListener("mouseleave", () => on.peek(null));
+
+  function update(next) {
+    if (next !== run) {
+      run = next;
+      groups = [];
+      done = 0;
+      marked = null;
+      element.replaceChildren();
+    }
+    if (!run) return;
+    const near = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
+    const fresh = document.createDocumentFragment();
+    for (; done < run.tokens.length; done++) {
+      const token = run.tokens[done];
+      const at = token.step + 1;
+      if (!groups[at]) {
+        groups[at] = newGroup(token.step);
+        fresh.append(groups[at]);
+      }
+      groups[at].append(newToken(token));
+    }
+    element.append(fresh);
+    if (near) element.scrollTop = element.scrollHeight;
+  }
+
+  function newGroup(position) {
+    const name = position < 0 ? "First token, from reading the prompt" : `Step ${position + 1}`;
+    const group = el("button", { type: "button", class: "rt-group", tabindex: -1, "aria-label": name, title: name });
+    if (position < 0) group.disabled = true;
+    group.addEventListener("mouseenter", () => position >= 0 && on.peek(position));
+    group.addEventListener("click", () => on.pick(position));
+    return group;
+  }
+
+  function newToken(token) {
+    const span = el("span", { class: `rt-token rt-by-${token.source === "own" ? "own" : sourceOf(token.source).key}`, dir: "ltr" });
+    span.dataset.row = token.row;
+    span.textContent = showToken(token.text, 40);
+    span.addEventListener("mouseenter", () => token.step >= 0 && on.peek(token.step, token.source === "own" ? OWN : token.row));
+    return span;
+  }
+
+  function mark(position, row) {
+    if (marked) marked.group.classList.remove("rt-now");
+    marked?.token?.classList.remove("rt-seen");
+    const group = groups[position + 1];
+    if (!group) return (marked = null);
+    const token = row === undefined ? null : group.querySelector(`[data-row="${row}"]`);
+    group.classList.add("rt-now");
+    token?.classList.add("rt-seen");
+    marked = { group, token };
+    const top = group.offsetTop - element.offsetTop;
+    if (top < element.scrollTop || top > element.scrollTop + element.clientHeight - 24) element.scrollTop = top - 30;
+  }
+
+  return { element, update, mark };
+}
+
+// -> {element, update(run), mark(position)}. The slider under it is its accessible twin.
+function createStepStrip(on) {
+  const picture = svg("svg", { class: "rt-steps", "aria-hidden": "true", preserveAspectRatio: "none" });
+  let run = null;
+  let bars = [];
+  let current = -1;
+
+  function update(next) {
+    if (next !== run) {
+      run = next;
+      bars = [];
+      current = -1;
+      picture.replaceChildren();
+    }
+    const steps = run ? run.steps : [];
+    const slots = Math.max(steps.length, 24);
+    picture.setAttribute("viewBox", `0 0 ${slots} 9`);
+    for (let i = bars.length; i < steps.length; i++) {
+      const grown = steps[i].texts.length;
+      const height = Math.min(9, 1 + grown);
+      const bar = svg("rect", { x: i + 0.1, y: 9 - height, width: 0.8, height, class: "rt-step" });
+      bar.style.setProperty("--grown", Math.min(1, 0.25 + grown / 8));
+      picture.append(bar);
+      bars.push(bar);
+    }
+  }
+
+  function mark(position) {
+    bars[current]?.classList.remove("rt-now");
+    bars[(current = position)]?.classList.add("rt-now");
+  }
+
+  function at(event) {
+    const box = picture.getBoundingClientRect();
+    const slots = Math.max(bars.length, 24);
+    const position = Math.floor(((event.clientX - box.left) / box.width) * slots);
+    return position >= 0 && position < bars.length ? position : null;
+  }
+  picture.addEventListener("mousemove", (event) => on.peek(at(event)));
+  picture.addEventListener("mouseleave", () => on.peek(null));
+  picture.addEventListener("click", (event) => at(event) !== null && on.pick(at(event)));
+  return { element: picture, update, mark };
+}

@@ -1,0 +1,146 @@
+// Reads the append-only NDJSON trace (recap/trace.py) as it grows. A trace may hold several runs, one
+// after the other: the answer itself, then other decoders on the same turn.
+
+const SOURCES = {
+  "3-token": { key: "k3", name: "3-token key", shape: "circle" },
+  "2-token": { key: "k2", name: "2-token key", shape: "square" },
+  "1-token": { key: "k1", name: "1-token key", shape: "triangle" },
+  lookup: { key: "lookup", name: "lookup", shape: "diamond" },
+  table: { key: "table", name: "Token Recycling's table", shape: "hexagon" },
+};
+const DECODERS = {
+  recap: "Recap",
+  token_recycling: "Token Recycling",
+  prompt_lookup: "Prompt lookup",
+  autoregressive: "Plain",
+};
+
+function sourceOf(name) {
+  return SOURCES[name] || { key: "other", name: String(name), shape: "circle" };
+}
+
+function readStep(data) {
+  const nodes = data.nodes.map((n, row) => ({
+    row,
+    token: n[0],
+    text: n[1],
+    parent: n[2],
+    depth: n[3],
+    source: n[4],
+    score: n[5],
+    rank: n[6],
+    votes: n[7],
+  }));
+  return {
+    index: data.index,
+    rows: data.rows,
+    accepted: data.accepted,
+    own: data.own,
+    ownText: data.own_text,
+    ids: data.token_ids,
+    texts: data.texts,
+    levels: data.levels,
+    ms: data.ms,
+    // An end-of-answer token may cut the step before the target's own token.
+    ownShown: data.token_ids.length > data.accepted.length,
+    nodes,
+  };
+}
+
+// The answer's tokens: {text, id, step, row, source}. Step -1 is the prefill, source "own" the target.
+function tokensOf(step, position) {
+  return step.texts.map((text, i) => {
+    const row = i < step.accepted.length ? step.accepted[i] : -1;
+    const node = row >= 0 ? step.nodes[row] : null;
+    const source = row < 0 ? "own" : node ? node.source : "unknown";
+    return { text, id: step.ids[i], step: position, row, source };
+  });
+}
+
+// feed(text) -> true if the trace began anew (another turn), else it grew.
+function createTrace() {
+  const trace = { runs: [], bad: 0, feed };
+  let consumed = 0;
+  let head = "";
+
+  function feed(text) {
+    const firstLine = text.slice(0, Math.max(0, text.indexOf("\n")));
+    const anew = text.length < consumed || firstLine !== head;
+    if (anew) {
+      trace.runs = [];
+      trace.bad = 0;
+      consumed = 0;
+      head = firstLine;
+    }
+    const end = text.lastIndexOf("\n") + 1; // a line without its end is not there yet
+    for (const line of text.slice(consumed, end).split("\n")) if (line) readLine(line);
+    consumed = Math.max(consumed, end);
+    return anew;
+  }
+
+  function readLine(line) {
+    let data;
+    try {
+      data = JSON.parse(line);
+    } catch (error) {
+      trace.bad += 1;
+      return;
+    }
+    if (data.type === "start") {
+      const run = { start: data, steps: [], turn: null, tokens: [], ms: [0] };
+      if (data.first_token !== undefined) {
+        const text = data.first_text ?? "";
+        run.tokens.push({ text, id: data.first_token, step: -1, row: -1, source: "own" });
+      }
+      trace.runs.push(run);
+      return;
+    }
+    const run = trace.runs[trace.runs.length - 1];
+    if (!run) trace.bad += 1;
+    else if (data.type === "turn") run.turn = data;
+    else if (data.type === "step") {
+      const step = readStep(data);
+      run.tokens.push(...tokensOf(step, run.steps.length));
+      run.steps.push(step);
+      run.ms.push(run.ms[run.ms.length - 1] + step.ms[0] + step.ms[1] + step.ms[2]);
+    }
+  }
+
+  return trace;
+}
+
+// Untrusted token text -> what is shown: blanks and line ends made visible, cut at `limit` characters.
+function showToken(text, limit = 12) {
+  if (text === "") return "∅";
+  const shown = Array.from(text, (c) => {
+    if (c === " " || c === "\u00a0") return "·";
+    if (c === "\n") return "⏎";
+    if (c === "\t") return "⇥";
+    if (c < " ") return String.fromCharCode(0x2400 + c.charCodeAt(0));
+    if (/[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/.test(c)) return "◌";
+    return c;
+  });
+  return shown.length > limit ? shown.slice(0, limit - 1).join("") + "…" : shown.join("");
+}
+
+function count(n, one, many = one + "s") {
+  return `${n} ${n === 1 ? one : many}`;
+}
+
+// The spoken sentence of a step.
+function sentenceOf(step, position) {
+  const drafted = step.rows - 1;
+  const own = step.ownShown
+    ? `the model's own next token is “${showToken(step.ownText, 24)}”`
+    : "the answer ends here";
+  if (!drafted) return `Step ${position + 1}: nothing was drafted; ${own}.`;
+  const by = {};
+  for (const row of step.accepted) {
+    const node = step.nodes[row];
+    if (node) by[node.source] = (by[node.source] || 0) + 1;
+  }
+  const parts = Object.keys(by).map((s) => `${by[s]} from ${sourceOf(s).name}${s.endsWith("token") ? "s" : ""}`);
+  const taken = step.accepted.length;
+  const from = parts.length ? ` (${parts.join(", ")})` : "";
+  return `Step ${position + 1}: ${taken || "none"} of ${count(drafted, "drafted token")} accepted${from}; ${own}.`;
+}

@@ -1,0 +1,125 @@
+"""Synthetic traces for the page's tests: trees of any size, with token texts that try to break out."""
+
+from __future__ import annotations
+
+import random
+
+from recap.trace import LevelCount, Step, StepNode, Turn, start_line, step_line, turn_line
+from recap.tree import ROOT, TreeBuilder, Vote
+
+NASTY = (
+    "<img src=x onerror=document.title='broken'>",
+    "</script>",
+    "<b>bold</b>",
+    "אבג",
+    "e\u0301\u0323",
+    "👩‍🚀",
+    "\ufffd",
+    "\ud800",
+    "\n",
+    "",
+    " ${value}",
+    "{{this}}",
+)
+PLAIN = (" the", " a", " red", " circle", " left", " of", " is", ".", ",", " and", " sign", " two")
+LEVELS = ("3-token", "2-token", "1-token", "lookup")
+
+
+def words(nasty: bool) -> tuple[str, ...]:
+    return PLAIN + NASTY if nasty else PLAIN
+
+
+def synthetic_step(
+    index: int, *, nodes: int, random_: random.Random, table: bool, nasty: bool
+) -> Step:
+    vocabulary = words(nasty)
+    grown = TreeBuilder(root=0)
+    places = [(ROOT, 1.0)]
+    while len(grown) < nodes:
+        parent, score = random_.choice(places[-12:] + places[:4])
+        token = random_.randrange(len(vocabulary))
+        source = "table" if table else random_.choice(LEVELS)
+        votes = () if table else synthetic_votes(random_, source)
+        child_score = score * random_.uniform(0.1, 0.9)
+        before = len(grown)
+        handle = grown.add(parent, token, source=source, score=child_score, votes=votes)
+        if len(grown) > before:
+            places.append((handle, child_score))
+    tree = grown.pack()
+    accepted: list[int] = []
+    row = ROOT
+    while random_.random() < 0.7:
+        below = [r for r in range(1, len(tree)) if tree.parents[r] == row]
+        if not below:
+            break
+        row = below[0]
+        accepted.append(row)
+    used = {tree.tokens[r] for r in range(1, len(tree)) if tree.parents[r] == row}
+    own = next(t for t in range(len(vocabulary) + 1) if t not in used)
+    text = (*vocabulary, " other")
+    tokens = [tree.tokens[r] for r in accepted] + [own]
+    shown = [StepNode(tree.tokens[0], text[tree.tokens[0]], -1, 0, "root", 1.0)]
+    for n in tree.nodes:
+        votes = tuple((v.level, v.weight, v.probability, v.confidence) for v in n.votes)
+        shown.append(
+            StepNode(n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, votes)
+        )
+    levels = (
+        {"table": LevelCount(len(tree), len(tree) - 3, len(accepted))}
+        if table
+        else {name: LevelCount(9, 5, i % 3) for i, name in enumerate(LEVELS)}
+    )
+    return Step(
+        index=index,
+        rows=len(tree),
+        accepted=tuple(accepted),
+        own=own,
+        own_text=text[own],
+        token_ids=tuple(tokens),
+        texts=tuple(text[t] for t in tokens),
+        levels=levels,
+        draft_s=0.0004,
+        verify_s=0.006,
+        observe_s=0.0003,
+        nodes=tuple(shown),
+    )
+
+
+def synthetic_votes(random_: random.Random, source: str) -> tuple[Vote, ...]:
+    asked = [level for level in LEVELS if level == source or random_.random() < 0.5]
+    weights = [random_.uniform(0.1, 1) * (3 if level == source else 1) for level in asked]
+    return tuple(
+        Vote(level, w / sum(weights), random_.random() * (level == source), random_.random())
+        for level, w in zip(asked, weights, strict=True)
+    )
+
+
+def synthetic_trace(
+    *, steps: int = 20, nodes: int = 40, decoder: str = "recap", nasty: bool = False, seed: int = 1
+) -> str:
+    """One run as NDJSON, ending with its turn line."""
+    random_ = random.Random(seed)
+    table = decoder == "token_recycling"
+    head = {"first_token": 0, "first_text": "The", "prompt_tokens": 61, "turn": seed}
+    lines = [start_line(decoder=decoder, model="synthetic", device="cpu", dtype="float32", **head)]
+    ids = [0]
+    for index in range(steps):
+        step = synthetic_step(index, nodes=nodes, random_=random_, table=table, nasty=nasty)
+        ids += step.token_ids
+        lines.append(step_line(step))
+    turn = Turn(
+        decoder=decoder,
+        model="synthetic",
+        device="cpu",
+        dtype="float32",
+        text="The",
+        token_ids=tuple(ids),
+        prompt_tokens=61,
+        cached_tokens=0,
+        passes=steps,
+        prefill_s=0.05,
+        decode_s=0.0067 * steps,
+        finish_reason="eos",
+    )
+    lines.append(turn_line(turn))
+    return "\n".join(lines) + "\n"
