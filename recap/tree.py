@@ -115,7 +115,7 @@ class CandidateTree:
 class TreeBuilder:
     """Grows a tree in any order in which parents come first; `pack()` puts the rows in order."""
 
-    __slots__ = ("order", "root", "_fanout", "_index", "_nodes")
+    __slots__ = ("_fanout", "_index", "_nodes", "order", "root")
 
     def __init__(self, root: int) -> None:
         self.root = root

@@ -153,7 +153,7 @@ class RecapDrafter:
                 score=score,
                 votes=_votes(asked, token) if record else (),
             )
-            a, b, c = tails[parent]
+            _, b, c = tails[parent]
             tail = (b, c, token)
             depth = depths[parent] + 1
             tails.append(tail)
