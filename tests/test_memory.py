@@ -53,9 +53,7 @@ def test_persistent_memory_first_wins_in_a_pass_latest_across_passes():
 def test_request_memory_worked_by_hand():
     memory = RequestMemory(top_k=2, capacity=100)
     # after "1 2 3" the target predicted 10; after "7 2 3" it predicted 11
-    memory.write(
-        [(key2(2, 3), key3(1, 2, 3)), (key2(2, 3), key3(7, 2, 3))], *rows(10, 11)
-    )
+    memory.write([(key2(2, 3), key3(1, 2, 3)), (key2(2, 3), key3(7, 2, 3))], *rows(10, 11))
     assert memory.get3(key3(1, 2, 3)).ids == [10, 11]
     assert memory.get3(key3(7, 2, 3)).ids == [11, 12]
     assert memory.get2(key2(2, 3)).ids == [10, 11], "the first row of the pass wins"
@@ -99,9 +97,7 @@ def test_request_memory_against_a_plain_reference(passes, capacity):
             fresh2 = pair[0] >= 0 and all(w[0] != pair[0] for w in written[start:])
             fresh3 = pair[1] >= 0 and all(w[1] != pair[1] for w in written[start:])
             if fresh2 or fresh3:
-                written.append(
-                    (pair[0] if fresh2 else -1, pair[1] if fresh3 else -1, number)
-                )
+                written.append((pair[0] if fresh2 else -1, pair[1] if fresh3 else -1, number))
         memory.write(keys, *rows(*ids))
     alive = written[-capacity:]
     for key in range(7):
@@ -127,9 +123,7 @@ def test_mixture_worked_by_hand():
     # the 3-token row is certain (confidence 1), the 1-token row half so:
     # weights 0.7 * 1.0 and 0.1 * 0.5 -> 0.9333 and 0.0667
     three, one = Row([5, 6], [0.6, 0.3], 1.0), Row([6, 7], [0.5, 0.5], 0.5)
-    weights = level_weights(
-        [three, None, one], (0.7, 0.2, 0.1), use_confidence=True, floor=0.05
-    )
+    weights = level_weights([three, None, one], (0.7, 0.2, 0.1), use_confidence=True, floor=0.05)
     assert weights == pytest.approx([0.9333, 0.0, 0.0667], abs=1e-4)
     mixed = mix([three, None, one], weights)
     assert mixed == pytest.approx({5: 0.56, 6: 0.3133, 7: 0.0333}, abs=1e-4)

@@ -1,0 +1,108 @@
+"""A target without a model: its next token is a pure function of the last tokens.
+
+It stands in where the loop, the drafters and the command line are tested for what they do with
+predictions, in milliseconds. It keeps the real contract (rows written behind the cache, `keep`,
+`crop`), and it reads its context through the mask and the kept rows, so a wrong mask, a wrong parent
+or a wrong compaction changes its answers as it would change a real model's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from recap.drafters.base import Predictions
+from recap.targets.base import KVState, Message, Segment
+
+
+class ScriptedTarget:
+    """Vocabulary 0..vocab-1; 0 is blocked, 1 ends the answer (if `eos`), text is a list of numbers."""
+
+    name, device, dtype = "scripted", "cpu", "float32"
+    sees_images = False
+    notes: tuple[str, ...] = ()
+    max_context = 10_000
+
+    def __init__(self, vocab_size: int = 40, *, seed: int = 0, order: int = 3, eos: bool = True):
+        self.vocab_size, self.seed, self.order = vocab_size, seed, order
+        self.eos_ids = frozenset({1}) if eos else frozenset()
+        self.blocked = frozenset({0})
+        self.lock = threading.RLock()
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def logits(self, context: Sequence[int]) -> np.ndarray:
+        """float [vocab] from the last `order` tokens alone."""
+        tail = tuple(int(t) for t in context[-self.order :])
+        if tail in self._known:
+            return self._known[tail]
+        rng = np.random.default_rng([self.seed, *tail])
+        out = rng.normal(size=self.vocab_size)
+        # few successors each, so that memories have something to be right about
+        favourites = rng.integers(2, self.vocab_size, size=3)
+        out[favourites] += np.array([4.0, 3.0, 2.5])
+        out[0] = -50.0
+        out[1] = 3.0 if rng.random() < 0.05 else -50.0
+        self._known[tail] = out
+        return out
+
+    def predict(self, contexts: Sequence[Sequence[int]], top_k: int) -> Predictions:
+        logits = np.stack([self.logits(c) for c in contexts])
+        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probs /= probs.sum(axis=1, keepdims=True)
+        ids = np.argsort(-logits, axis=1, kind="stable")
+        top = ids[:, :top_k]
+        return Predictions(ids[:, 0], top, np.take_along_axis(probs, top, axis=1).astype("f4"))
+
+    def encode(
+        self, messages: Sequence[Message], known: Sequence[int], answer: Sequence[int] | None
+    ) -> Segment:
+        try:
+            ids = tuple(int(word) for word in messages[-1].text.split())
+        except ValueError:
+            raise ValueError("Type numbers, separated by blanks.") from None
+        return Segment(ids)
+
+    def new_state(self) -> KVState:
+        return KVState(cache=[])
+
+    def prefill(self, state, ids, segment, *, rows, top_k):
+        state.cache = list(ids)
+        state.length = len(ids)
+        return self.predict([ids[: at + 1] for at in rows], top_k)
+
+    def verify(self, state, tokens, depths, mask, *, top_k):
+        assert mask.shape == (len(tokens), len(tokens))
+        state.extra["packed"] = list(tokens)
+        contexts = []
+        for row in range(len(tokens)):
+            seen = [tokens[j] for j in range(len(tokens)) if mask[row, j]]
+            assert depths[row] == len(seen) - 1, "depth counts the ancestors"
+            contexts.append([*state.cache[: state.length], *seen])
+        return self.predict(contexts, top_k)
+
+    def keep(self, state, rows):
+        packed = state.extra.pop("packed")
+        del state.cache[state.length :]
+        state.cache.extend(packed[row] for row in rows)
+        state.length += len(rows)
+
+    def crop(self, state, length):
+        del state.cache[length:]
+        state.length = length
+
+    def decode(self, ids):
+        return " ".join(str(i) for i in ids if i not in self.eos_ids)
+
+    def token_text(self, token):
+        return str(token)
+
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """The reference: one token after the other, no engine."""
+        context = list(prompt)
+        while len(context) < len(prompt) + count:
+            context.append(int(self.logits(context).argmax()))
+            if context[-1] in self.eos_ids:
+                break
+        return context[len(prompt) :]

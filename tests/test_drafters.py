@@ -1,0 +1,219 @@
+"""The drafters: Recap's tree worked by hand, properties of any tree, Token Recycling's static shape."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recap import Conversation, RecapConfig, make_drafter, stream
+from recap.drafters.base import Predictions
+from recap.drafters.recap import RecapDrafter
+from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
+from recap.memory import key2, key3
+from recap.tree import ROOT, CandidateTree, Node
+
+from .scripted import ScriptedTarget
+
+NOTHING = frozenset()
+
+
+def predictions(rows: list[tuple[list[int], list[float]]]) -> Predictions:
+    ids = np.array([r[0] for r in rows])
+    return Predictions(ids[:, 0], ids, np.array([r[1] for r in rows], np.float32))
+
+
+def test_recap_worked_by_hand():
+    """Two passes, by hand: rows go under their branch's keys, the next tree is mixed from them."""
+    config = RecapConfig(
+        top_k=2, base_weights=(0.5, 0.3, 0.2), confidence=False, lookup=False, max_depth=2
+    )
+    drafter = RecapDrafter(vocab_size=50, config=config)
+    drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([3])
+    tree = drafter.propose(limit=10, record=False)
+    assert tree.tokens == [3], "empty memory: no tree, a plain one-token step"
+    # the target is asked after 1 2 3 and says 4 (0.6) or 5 (0.2)
+    levels = drafter.observe(tree, predictions([([4, 5], [0.6, 0.2])]), [])
+    assert levels["1-token"].lookups == 1
+    assert levels["1-token"].hits == 0
+    assert drafter.request.get3(key3(1, 2, 3)).ids == [4, 5]
+    assert drafter.request.get2(key2(2, 3)).ids == [4, 5]
+    assert drafter.memory.get(3).ids == [4, 5]
+    drafter.confirm([4])
+    # pass 2: root 4, nothing known after 4; it is confirmed that 2 follows, then 3
+    tree = drafter.propose(limit=10, record=False)
+    assert tree.tokens == [4]
+    drafter.observe(tree, predictions([([2, 9], [0.5, 0.4])]), [])
+    drafter.confirm([2])
+    tree = drafter.propose(limit=10, record=False)
+    drafter.observe(tree, predictions([([3, 8], [0.9, 0.05])]), [])
+    drafter.confirm([3])
+    # pass 4: root 3 again, context 4 2 3. The 3-token key (4 2 3) is unknown, 2 3 and 3 answer:
+    # both say 4: 0.6, 5: 0.2, so the mixture does too, whatever the weights.
+    # Behind 4 all three keys (2 3 4, 3 4, 4) were written in pass 2: 2 (0.5), 9 (0.4).
+    tree = drafter.propose(limit=10, record=True)
+    shown = {(tree.tokens[n.parent], n.token): round(n.score, 3) for n in tree.nodes}
+    assert shown == {(3, 4): 0.6, (3, 5): 0.2, (4, 2): 0.3, (4, 9): 0.24}
+    assert tree.tokens[:3] == [3, 4, 2], "likeliest chain first"
+    four = tree.nodes[0]
+    assert four.source == "2-token", "0.3 / 0.5 of the weight against 0.2 / 0.5"
+    assert [(v.level, round(v.weight, 2), round(v.probability, 2)) for v in four.votes] == [
+        ("2-token", 0.6, 0.6),
+        ("1-token", 0.4, 0.6),
+    ]
+    # verified: 4 and then 9 are right; the rejected 5 leaves its row too, under its own branch
+    row = {tuple(tree.tokens[r] for r in tree.path(i)): i for i in range(len(tree))}
+    says = [([7, 6], [0.5, 0.1])] * len(tree)
+    says[0] = ([4, 5], [0.8, 0.1])
+    says[row[4,]] = ([9, 2], [0.7, 0.2])
+    says[row[5,]] = ([30, 31], [0.4, 0.3])
+    levels = drafter.observe(tree, predictions(says), [row[4,], row[4, 9]])
+    assert drafter.request.get3(key3(2, 3, 5)).ids == [30, 31]
+    assert drafter.request.get2(key2(2, 3)).ids == [4, 5], "the latest pass"
+    # asked: the root, node 4 and node 5; the root's 3-token key (4 2 3) was never seen
+    one, two, three = (levels[f"{n}-token"] for n in (1, 2, 3))
+    assert (one.lookups, one.hits, one.accepted) == (3, 2, 2)
+    assert (two.lookups, two.hits, two.accepted) == (3, 2, 2)
+    assert (three.lookups, three.hits, three.accepted) == (3, 1, 1)
+
+
+def test_request_memory_ends_with_the_request_and_the_persistent_one_does_not():
+    drafter = RecapDrafter(vocab_size=50, config=RecapConfig(top_k=2))
+    drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([3])
+    drafter.observe(drafter.propose(limit=5, record=False), predictions([([4, 5], [0.6, 0.2])]), [])
+    drafter.begin([8, 9], blocked=NOTHING, terminal=NOTHING)
+    assert len(drafter.request) == 0
+    assert drafter.memory.get(3).ids == [4, 5]
+    drafter.reset()
+    assert drafter.memory.get(3) is None
+
+
+def test_nothing_is_proposed_behind_an_end_of_answer_token():
+    drafter = RecapDrafter(vocab_size=50, config=RecapConfig(top_k=2))
+    drafter.begin([7, 8], blocked=NOTHING, terminal=frozenset({4}))
+    drafter.confirm([3])
+    tree = CandidateTree(3, [Node(4, 0, 1, "x", 0.5)])
+    drafter.propose(limit=5, record=False)
+    drafter._asked = {}
+    drafter._write([(7, 8, 3), (8, 3, 4)], predictions([([4, 6], [0.9, 0.1])] * 2), np.arange(2))
+    tree = drafter.propose(limit=5, record=False)
+    assert 4 in tree.tokens
+    assert all(tree.tokens[p] != 4 for p in tree.parents[1:])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    budget=st.integers(1, 40),
+    depth=st.integers(1, 6),
+    children=st.integers(1, 8),
+    lookup=st.booleans(),
+    order=st.integers(1, 3),
+)
+def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order):
+    """Along whole answers: budget, depth, fan-out, no blocked token, no repeated edge, sources."""
+    target = ScriptedTarget(vocab_size=12, seed=seed, order=order, eos=False)
+    config = RecapConfig(
+        budget=budget, max_depth=depth, max_children=children, lookup=lookup, top_k=4
+    )
+    drafter = make_drafter("recap", vocab_size=12, config=config)
+    conversation = Conversation(target)
+    conversation.ask("3 0 0 4 5 3 0 4 5")
+    for step in stream(conversation, drafter, max_new_tokens=40):
+        assert step.rows - 1 <= budget
+        fanout: dict[int, int] = {}
+        for node in step.nodes[1:]:
+            assert node.depth <= depth
+            assert node.token not in target.blocked
+            fanout[node.parent] = fanout.get(node.parent, 0) + 1
+            # explained by its sources: one of them gives the token weight and probability
+            best = max(node.votes, key=lambda vote: vote[1] * vote[2])
+            assert best[1] * best[2] > 0
+            assert node.source in {v[0] for v in node.votes if v[1] * v[2] == best[1] * best[2]}
+            mixed = sum(weight * probability for _, weight, probability, _ in node.votes)
+            parent = step.nodes[node.parent]
+            assert node.score == pytest.approx(parent.score * mixed, rel=1e-5)
+        assert max(fanout.values(), default=0) <= children
+        for row in range(len(step.nodes)):
+            path, at = [], row
+            while at >= 0:
+                path.append(step.nodes[at].token)
+                at = step.nodes[at].parent
+            edges = list(zip(path[1:], path, strict=False))
+            assert len(edges) == len(set(edges)), "no edge repeats on one path"
+        for level in step.levels.values():
+            assert level.lookups >= level.hits >= level.accepted
+
+
+def test_static_tree_has_the_published_shape():
+    sizes = [sum(level) for level in STATIC_TREE]
+    assert sizes == [8, 21, 25, 15, 8, 3, 0]
+    assert [len(level) for level in STATIC_TREE] == [1, *sizes[:-1]]
+
+
+def full_table() -> TokenRecyclingDrafter:
+    """Every token t is followed by t + 1 ... t + 8."""
+    drafter = TokenRecyclingDrafter(vocab_size=200)
+    drafter.begin([5, 6], blocked=NOTHING, terminal=NOTHING)
+    drafter.table[:] = np.arange(200)[:, None] + np.arange(1, 9)
+    drafter.valid[:] = True
+    return drafter
+
+
+def test_token_recycling_proposes_the_static_tree():
+    drafter = full_table()
+    drafter.confirm([10])
+    tree = drafter.propose(limit=100, record=False)
+    assert len(tree) == 81
+    assert [tree.depths.count(d) for d in range(7)] == [1, 8, 21, 25, 15, 8, 3]
+    assert tree.tokens[:7] == [10, 11, 12, 13, 14, 15, 16], "the chain of first ranks first"
+    top = [row for row in range(1, 81) if tree.depths[row] == 1]
+    assert [tree.tokens[row] for row in top] == list(range(11, 19)), "ranks 0..7 of the root"
+    fanout = [sum(p == row for p in tree.parents) for row in top]
+    assert fanout == [8, 4, 3, 2, 1, 1, 1, 1]
+    assert len(drafter.propose(limit=2, record=False)) == 1 + 8 + 21
+
+
+def test_token_recycling_skips_what_it_never_saw_and_learns_every_row():
+    drafter = TokenRecyclingDrafter(vocab_size=100)
+    drafter.begin([5], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([10])
+    tree = drafter.propose(limit=100, record=False)
+    assert len(tree) == 1
+    drafter.observe(tree, predictions([(list(range(20, 28)), [0.1] * 8)]), [])
+    drafter.confirm([20])
+    assert len(drafter.propose(limit=100, record=False)) == 1, "20 itself has no row yet"
+    drafter.confirm([10])
+    tree = drafter.propose(limit=100, record=False)
+    assert tree.tokens[1:] == list(range(20, 28))
+    rows = [(list(range(30 + r, 38 + r)), [0.1] * 8) for r in range(9)]
+    drafter.observe(tree, predictions(rows), [])
+    assert drafter.table[27].tolist() == list(range(38, 46)), "rejected rows count too"
+    cold = TokenRecyclingDrafter(vocab_size=100, warm=False)
+    cold.table, cold.valid = drafter.table.copy(), drafter.valid.copy()
+    for kept, one in ((True, drafter), (False, cold)):
+        one.begin([5], blocked=NOTHING, terminal=NOTHING)
+        assert bool(one.valid.any()) is kept
+
+
+def test_prompt_lookup_copies_behind_the_longest_match():
+    drafter = make_drafter("prompt_lookup", vocab_size=50, chain=4)
+    drafter.begin([1, 2, 3, 4, 5, 6, 7, 8, 2, 3], blocked=frozenset({7}), terminal=NOTHING)
+    tree = drafter.propose(limit=10, record=False)
+    assert tree.tokens == [3, 4, 5, 6], "up to a blocked token"
+    assert drafter.propose(limit=2, record=False).tokens == [3, 4, 5]
+    drafter.confirm([40])
+    assert drafter.propose(limit=10, record=False).tokens == [40]
+
+
+def test_unknown_decoder():
+    with pytest.raises(ValueError, match="Choose one of"):
+        make_drafter("magic", vocab_size=10)
+
+
+def test_root_alone_when_one_token_is_left():
+    drafter = full_table()
+    drafter.confirm([10])
+    assert len(drafter.propose(limit=0, record=False)) == 1
+    assert ROOT == 0

@@ -1,0 +1,223 @@
+"""The loop and the conversation over a scripted target: same tokens, limits, stops, rewinding."""
+
+import pytest
+
+from recap import DECODERS, Conversation, generate, make_drafter, stream, trace_lines
+from recap.trace import LevelCount, parse
+from recap.tree import CandidateTree
+
+from .scripted import ScriptedTarget
+
+PROMPT = "3 4 5 6 3 4"
+
+
+def ask(target, text=PROMPT):
+    conversation = Conversation(target)
+    conversation.ask(text)
+    return conversation
+
+
+def fresh(name, target):
+    return make_drafter(name, vocab_size=target.vocab_size)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_same_tokens_as_one_by_one(decoder, seed, order):
+    target = ScriptedTarget(vocab_size=16, seed=seed, order=order)
+    prompt = [int(t) for t in PROMPT.split()]
+    turn = generate(ask(target), fresh(decoder, target), max_new_tokens=120)
+    assert list(turn.token_ids) == target.greedy(prompt, 120)
+    assert turn.finish_reason == ("eos" if turn.token_ids[-1] == 1 else "length")
+    assert turn.tokens <= 120
+    if decoder == "autoregressive":
+        assert turn.passes == turn.tokens - 1
+
+
+def test_recap_needs_fewer_passes():
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    passes = {
+        d: generate(ask(target), fresh(d, target), max_new_tokens=150).passes for d in DECODERS
+    }
+    assert passes["recap"] < passes["autoregressive"] / 2
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_never_more_than_max_new_tokens(decoder, limit):
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    conversation = ask(target)
+    turn = generate(conversation, fresh(decoder, target), max_new_tokens=limit)
+    assert turn.tokens == limit
+    assert conversation.state.length == len(conversation.ids) - 1, "the last token has no KV yet"
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("seed", range(12))
+def test_end_of_answer_inside_a_branch_cuts_there(decoder, seed):
+    target = ScriptedTarget(vocab_size=10, seed=seed, order=1)
+    conversation = ask(target)
+    turn = generate(conversation, fresh(decoder, target), max_new_tokens=300)
+    assert 1 not in turn.token_ids[:-1]
+    assert conversation.state.length == len(conversation.ids) - 1
+    assert conversation.state.cache == conversation.ids[:-1], "the cache holds what was confirmed"
+
+
+def test_stop_within_one_pass_and_go_on():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    answer = stream(conversation, fresh("recap", target), max_new_tokens=200)
+    for step in answer:
+        if step.index == 3:
+            answer.stop()
+    assert answer.turn.passes == 4
+    assert answer.turn.finish_reason == "stopped"
+    assert conversation.state.cache == conversation.ids[:-1]
+    conversation.ask("7 8")
+    turn = generate(conversation, fresh("recap", target), max_new_tokens=30)
+    assert list(turn.token_ids) == target.greedy(conversation.ids[: -turn.tokens], 30)
+
+
+def test_leaving_the_loop_keeps_what_was_confirmed():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    answer = stream(conversation, fresh("recap", target), max_new_tokens=200)
+    iterator = iter(answer)
+    next(iterator)
+    next(iterator)
+    iterator.close()
+    assert answer.turn.passes == 2
+    assert not conversation.pending
+    assert conversation.messages[-1].text == answer.turn.text
+
+
+def test_should_stop_is_asked_before_each_pass():
+    target = ScriptedTarget(vocab_size=16, eos=False)
+    answer = stream(
+        ask(target), fresh("recap", target), max_new_tokens=50, should_stop=lambda: True
+    )
+    assert list(answer) == []
+    assert answer.turn.tokens == 1, "the prefill's own token is already there"
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_rewind_answers_the_same_question_again(decoder):
+    target = ScriptedTarget(vocab_size=16, order=2)
+    conversation = ask(target)
+    first = generate(conversation, fresh("autoregressive", target), max_new_tokens=40)
+    conversation.ask("9 8 7")
+    second = generate(conversation, fresh("autoregressive", target), max_new_tokens=40)
+    twin = conversation.fork()
+    assert generate(twin, fresh(decoder, target), max_new_tokens=40).token_ids == second.token_ids
+    conversation.rewind()
+    again = generate(conversation, fresh(decoder, target), max_new_tokens=40)
+    assert again.token_ids == second.token_ids
+    conversation.undo()
+    assert conversation.answer_ids == first.token_ids
+    conversation.rewind() if conversation._prefilled else None
+    conversation.ask("9 8 7")
+    assert generate(conversation, fresh(decoder, target), max_new_tokens=40).token_ids == (
+        second.token_ids
+    )
+    assert [m.role for m in conversation.messages] == ["user", "assistant"] * 2
+
+
+def test_a_bad_question_leaves_the_conversation_as_it_was():
+    target = ScriptedTarget(vocab_size=16, order=2)
+    conversation = ask(target)
+    generate(conversation, fresh("recap", target), max_new_tokens=20)
+    before = list(conversation.ids)
+    with pytest.raises(ValueError, match="Type numbers"):
+        conversation.ask("hello")
+    assert conversation.ids == before
+    assert not conversation.pending
+
+
+def test_without_a_question_there_is_no_answer():
+    target = ScriptedTarget()
+    with pytest.raises(ValueError, match="ask"):
+        stream(Conversation(target), fresh("recap", target))
+    with pytest.raises(ValueError, match="at least 1"):
+        stream(ask(target), fresh("recap", target), max_new_tokens=0)
+
+
+def test_levels_of_a_turn_are_the_sum_of_its_steps():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    answer = stream(ask(target), fresh("recap", target), max_new_tokens=80)
+    steps = list(answer)
+    for level, total in answer.turn.levels.items():
+        summed = sum((s.levels[level] for s in steps), LevelCount())
+        assert summed == total
+    drafted = sum(len(s.accepted) for s in steps)
+    assert drafted + len(steps) == answer.turn.tokens - 1, "each pass adds the target's own token"
+    assert answer.turn.decode_s == pytest.approx(sum(s.seconds for s in steps))
+
+
+def test_recording_off_leaves_no_nodes_and_the_same_tokens():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    on = stream(ask(target), fresh("recap", target), max_new_tokens=60, record=True)
+    off = stream(ask(target), fresh("recap", target), max_new_tokens=60, record=False)
+    recorded, bare = list(on), list(off)
+    assert all(not s.nodes and not s.texts for s in bare)
+    assert [(s.rows, s.accepted, s.token_ids) for s in recorded] == [
+        (s.rows, s.accepted, s.token_ids) for s in bare
+    ]
+
+
+def test_the_trace_reads_back():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    lines = list(trace_lines(stream(ask(target), fresh("recap", target), max_new_tokens=60)))
+    assert all("\n" not in line and "<" not in line for line in lines)
+    records = list(parse("\n".join(lines)))
+    assert [r["type"] for r in records[:1] + records[-1:]] == ["start", "turn"]
+    steps = [r for r in records if r["type"] == "step"]
+    ids = [records[0]["first_token"], *(t for s in steps for t in s["token_ids"])]
+    assert ids == records[-1]["token_ids"]
+    for step in steps:
+        nodes = [tuple(n) for n in step["nodes"]]
+        tree = CandidateTree(nodes[0][0])
+        assert len(nodes) == step["rows"]
+        assert tree.tokens[0] == nodes[0][0]
+        for row in step["accepted"]:
+            assert nodes[row][0] in step["token_ids"]
+    with pytest.raises(ValueError, match="Line 2"):
+        list(parse('{"type":"start"}\nnot json'))
+
+
+@pytest.mark.parametrize("mutant", ["mask", "depth", "keep", "accept"])
+def test_the_scripted_target_notices_a_broken_loop(mutant, monkeypatch):
+    """Each break of the loop changes the tokens or trips an assert."""
+    import numpy as np
+
+    from recap import engine
+
+    target = ScriptedTarget(vocab_size=16, order=3, eos=False)
+    want = target.greedy([int(t) for t in PROMPT.split()], 120)
+    if mutant == "mask":
+        monkeypatch.setattr(
+            CandidateTree, "ancestor_mask", lambda s: np.tril(np.ones((len(s),) * 2, bool))
+        )
+    elif mutant == "depth":
+        real = ScriptedTarget.verify
+        monkeypatch.setattr(
+            ScriptedTarget,
+            "verify",
+            lambda s, st, t, d, m, *, top_k: real(s, st, t, list(range(len(t))), m, top_k=top_k),
+        )
+    elif mutant == "keep":
+        real_keep = ScriptedTarget.keep
+        monkeypatch.setattr(
+            ScriptedTarget, "keep", lambda s, st, rows: real_keep(s, st, range(len(rows)))
+        )
+    else:
+        monkeypatch.setattr(
+            engine.CandidateTree,
+            "accept",
+            lambda s, c: ([1], int(c[1])) if len(s) > 1 else ([], int(c[0])),
+        )
+    try:
+        got = list(generate(ask(target), fresh("recap", target), max_new_tokens=120).token_ids)
+    except AssertionError:
+        return
+    assert got != want
