@@ -40,15 +40,20 @@ class Segment:
     """New tokens to prefill behind what a conversation already holds.
 
     ids: token ids to append (placeholders expanded). inputs: the processor's further tensors for the
-    NEW images alone (pixel_values, image_grid_thw, image_sizes, ...), empty for text.
+    NEW images alone (pixel_values, image_grid_thw, image_sizes, ...), empty for text. images: for each
+    of them where its placeholders lie, (start, stop) counted from the segment's first token.
     """
 
     ids: tuple[int, ...]
     inputs: dict[str, Any] = field(default_factory=dict)
+    images: tuple[tuple[int, int], ...] = ()
 
 
 class Target(Protocol):
-    """A loaded model with its processor. `lock` serialises passes over the device."""
+    """A loaded model with its processor. `lock` serialises passes over the device.
+
+    Every method takes the lock itself for as long as it runs; hold it to keep others out for longer.
+    """
 
     name: str
     device: str
@@ -61,6 +66,7 @@ class Target(Protocol):
     notes: tuple[str, ...]
     """Sentences on what was changed for losslessness (a neutralised repetition penalty, ...)."""
     max_context: int
+    """Most tokens of prompt and answer together."""
 
     def encode(
         self, messages: Sequence[Message], known: Sequence[int], answer: Sequence[int] | None
@@ -86,9 +92,11 @@ class Target(Protocol):
     ) -> Predictions:
         """Run ids[state.length:] through the model, filling the cache.
 
-        ids: all tokens of the conversation (the tail not yet in the cache may start with the last
-        answer's final token). rows: absolute positions (ascending, all >= state.length, the last one
-        len(ids) - 1) whose predictions are wanted. Afterwards state.length == len(ids).
+        ids: all tokens of the conversation, ending with segment.ids (the part in front of them that is
+        not yet in the cache may be the last answer's final token). rows: absolute positions
+        (ascending, all >= state.length, the last one len(ids) - 1) whose predictions are wanted.
+        Afterwards state.length == len(ids). To fill a new cache from an old conversation, replay its
+        segments one by one, each with all ids up to its end.
         """
         ...
 
@@ -115,7 +123,7 @@ class Target(Protocol):
         ...
 
     def crop(self, state: KVState, length: int) -> None:
-        """Shorten the cache to its first `length` rows."""
+        """Shorten the cache to its first `length` rows. Raises ValueError inside an image."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -1,0 +1,44 @@
+"""Pictures as people have them -> upright RGB, ready for any model's own image processor."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image, ImageOps
+
+WIDEST = 200
+"""Qwen's resize rule refuses a side ratio above this."""
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Upright 8-bit RGB: EXIF rotation applied, transparency laid over white, 16 bits scaled to 8."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        white = Image.new("RGBA", clear.size, "white")
+        return Image.alpha_composite(white, clear).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: np.ndarray) -> np.ndarray:
+    """uint8 from 16-bit, 32-bit or float samples; values that fit into 8 bits stay as they are."""
+    values = np.nan_to_num(values.astype(np.float64))
+    top = values.max(initial=0.0)
+    if 0.0 < top <= 1.0 and values.min() >= 0.0 and not np.array_equal(values, np.round(values)):
+        values = values * 255.0
+    elif top > 255.0:
+        values = values / (257.0 if top <= 65535.0 else top / 255.0)
+    return np.clip(np.round(values), 0, 255).astype(np.uint8)
+
+
+def refuse_thin(image: Image.Image) -> None:
+    """Raise ValueError where one side is more than 200 times the other."""
+    wide, high = image.size
+    if max(wide, high) > WIDEST * min(wide, high):
+        raise ValueError(
+            f"The image is {wide} x {high} pixels, and this model takes at most {WIDEST} to 1: "
+            "crop it or add a margin."
+        )

@@ -1,0 +1,207 @@
+"""From a name to a loaded target: a hub id, a local directory, or "demo".
+
+Everything that would break losslessness silently is refused here or switched off and said. Images are
+processed by PIL alone; torchvision is never needed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+)
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.utils.hub import cached_file
+
+from . import greedy
+from .causal_lm import CausalLMTarget
+from .common import TransformersTarget
+from .dialogue import CHATML, INST, PLAIN, VICUNA
+from .llava_next import LlavaNextTarget
+from .qwen_vl import QwenVLTarget
+
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+LLAVA = ("llava_next",)
+TEXT = ("llama", "mistral", "qwen2", "qwen3")
+SUPPORTED = (
+    "Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA-NeXT (1.6), and text models Llama, Mistral, Qwen2, Qwen3"
+)
+DEMO = Path(__file__).parents[2] / "assets" / "demo_model"
+"""The model that the repository brings along."""
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+class LoadError(ValueError):
+    """A model cannot be loaded; the message is one sentence for the user."""
+
+
+def load_target(
+    name_or_path: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    max_pixels: int | None = None,
+    attention: str = "sdpa",
+) -> TransformersTarget:
+    """Load a model with its processor, ready to verify trees.
+
+    name_or_path: "demo", a directory, or a hub id. device: "cuda" if there is one, else "cpu". dtype:
+    bfloat16 on a GPU, float32 on a CPU. max_pixels: the largest an image may be after the Qwen
+    models' own resizing (the checkpoint's limit otherwise); the other families have fixed sizes.
+    attention: "sdpa" or "eager". Raises LoadError, a ValueError, with one clear sentence.
+
+    >>> load_target("demo").sees_images                                          # doctest: +SKIP
+    True
+    """
+    name = str(name_or_path)
+    where = _locate(name)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = _dtype(dtype, device)
+    if attention not in ("sdpa", "eager"):
+        raise LoadError(
+            f'Attention "{attention}" cannot verify a candidate tree, because it takes no mask of '
+            'ancestors: choose "sdpa" or "eager".'
+        )
+    config = _from(name, AutoConfig, where)
+    kind = config.model_type
+    if kind not in (*QWEN_VL, *LLAVA, *TEXT):
+        raise LoadError(f'{name} is of type "{kind}", which is not supported: {SUPPORTED} are.')
+    auto = AutoModelForCausalLM if kind in TEXT else AutoModelForImageTextToText
+    tokenizer = _from(name, AutoTokenizer, where)
+    model = _from(name, auto, where, config=config, dtype=dtype, attn_implementation=attention)
+    model = model.to(device).eval()
+    notes = list(greedy.switched_off(model.generation_config))
+    eos = greedy.eos_ids(model.generation_config, config, tokenizer)
+    model.generation_config = greedy.neutral(model.generation_config)
+    template = _template(where, tokenizer)
+    if template is None:
+        template, note = _stand_in(config)
+        notes.append(note)
+    shared: dict[str, Any] = {
+        "name": "demo" if where == str(DEMO) else name,
+        "template": template,
+        "eos_ids": eos,
+    }
+    if kind in TEXT:
+        return CausalLMTarget(model, tokenizer, notes=tuple(notes), **shared)
+    if kind in LLAVA:
+        if max_pixels is not None:
+            notes.append(
+                "max_pixels has no effect: LLaVA-NeXT resizes every image to its own tiles."
+            )
+        images = _from(name, LlavaNextImageProcessorPil, where)
+        return LlavaNextTarget(model, tokenizer, images, notes=tuple(notes), **shared)
+    images = _from(name, Qwen2VLImageProcessorPil, where)
+    return QwenVLTarget(
+        model, tokenizer, images, max_pixels=max_pixels, notes=tuple(notes), **shared
+    )
+
+
+def _locate(name: str) -> str:
+    """A directory, or a hub id as it is."""
+    if name == "demo":
+        if not (DEMO / "config.json").is_file():
+            raise LoadError(f"The demo model is not there: {DEMO} has no config.json.")
+        return str(DEMO)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise LoadError(f"{name} is not a model's directory: it has no config.json.")
+        return str(path)
+    if path.exists() or path.is_absolute() or name[:1] in ".~" or name.count("/") != 1:
+        raise LoadError(f"There is no model directory {name}, and it is no hub id (owner/name).")
+    return name
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    if dtype is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if isinstance(dtype, str):
+        try:
+            return DTYPES[dtype]
+        except KeyError:
+            raise LoadError(f'There is no dtype "{dtype}": {", ".join(DTYPES)} are.') from None
+    return dtype
+
+
+def _from(name: str, kind: Any, where: str, **settings: Any) -> Any:
+    """`kind.from_pretrained`, its errors told in one sentence."""
+    try:
+        return kind.from_pretrained(where, **settings)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise LoadError(_sentence(name, where, error)) from error
+
+
+def _sentence(name: str, where: str, error: BaseException) -> str:
+    """What went wrong, from the whole chain of causes."""
+    chain: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.__cause__ or at.__context__
+    kinds = {kind.__name__ for one in chain for kind in type(one).__mro__}
+    if "OutOfMemoryError" in kinds:
+        return f"{name} does not fit into the device's memory: try bfloat16 or a smaller model."
+    if Path(where).is_dir():
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return f"{name} cannot be loaded: {first}"
+    if "GatedRepoError" in kinds:
+        return f"{name} is gated: accept its terms on the hub and log in with `hf auth login`."
+    if "RepositoryNotFoundError" in kinds:
+        return f"There is no model {name} on the hub (or it is private), and no such directory."
+    if kinds & {"ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "HTTPError"}:
+        return f"{name} is no directory here, and the model hub cannot be reached."
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{name} cannot be loaded: {first}"
+
+
+def _template(where: str, tokenizer: Any) -> str | None:
+    """The chat template: the processor's file where there is one, else the tokenizer's own."""
+    for file in ("chat_template.jinja", "chat_template.json"):
+        found = cached_file(
+            where,
+            file,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            _raise_exceptions_for_gated_repo=False,
+        )
+        if found is not None:
+            text = Path(found).read_text(encoding="utf-8")
+            return json.loads(text)["chat_template"] if file.endswith("json") else text
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    return template
+
+
+def _stand_in(config: Any) -> tuple[str, str]:
+    """A template for a checkpoint that brings none, and the sentence that says so."""
+    kind = config.model_type
+    if kind in QWEN_VL:
+        return CHATML, "The checkpoint has no chat template: the family's usual ChatML is used."
+    if kind in LLAVA and config.text_config.model_type == "mistral":
+        return INST, "The checkpoint has no chat template: Mistral's [INST] form is used."
+    if kind in LLAVA:
+        return (
+            VICUNA,
+            "The checkpoint has no chat template: Vicuna's USER / ASSISTANT form is used.",
+        )
+    return PLAIN, "The tokenizer has no chat template: turns are plain User / Assistant lines."
