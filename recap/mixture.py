@@ -21,10 +21,10 @@ def level_weights(
     ...                                     use_confidence=True, floor=0.1)]
     [0.986, 0.0, 0.014]
     """
-    raw = [
-        0.0 if row is None else weight * (max(row.confidence, floor) if use_confidence else 1.0)
-        for row, weight in zip(rows, base, strict=True)
-    ]
+    raw = [0.0] * len(rows)
+    for level, row in enumerate(rows):
+        if row is not None:
+            raw[level] = base[level] * (max(row.confidence, floor) if use_confidence else 1.0)
     total = sum(raw)
     return [w / total for w in raw] if total > 0 else raw
 
@@ -54,8 +54,11 @@ def mix(
         if row is None or weight <= 0.0:
             continue
         share = weight * (1.0 - lookup_share)
-        for token, probability in zip(row.ids, row.probs, strict=True):
-            mixed[token] = mixed.get(token, 0.0) + share * probability
+        if mixed:
+            for token, probability in zip(row.ids, row.probs, strict=True):
+                mixed[token] = mixed.get(token, 0.0) + share * probability
+        else:
+            mixed = {t: share * p for t, p in zip(row.ids, row.probs, strict=True)}
     if looked_up is not None:
         mixed[looked_up] = mixed.get(looked_up, 0.0) + lookup_share
     return mixed

@@ -34,7 +34,7 @@ class Vote:
 class Node:
     """One candidate token. `parent` is a packed row (0 is the root), `depth` counts from 1.
 
-    `source` names the level with the largest contribution, `score` estimates the probability that
+    `source` names the level with the largest contribution ("" when recording is off), `score` estimates the probability that
     the whole branch up to here is accepted, `rank` is the place among its siblings (0 = best).
     """
 

@@ -39,6 +39,25 @@ class _Asked:
         self.continuation, self.mixed = continuation, mixed
 
 
+class _Place:
+    """A node while the tree grows: where it hangs, its key tokens, its match, its children in wait."""
+
+    __slots__ = ("children", "depth", "match", "parent", "score", "tail", "token")
+
+    def __init__(
+        self,
+        parent: int,
+        token: int,
+        depth: int,
+        score: float,
+        tail: tuple[int, int, int],
+        match: Match,
+    ) -> None:
+        self.parent, self.token, self.depth, self.score = parent, token, depth, score
+        self.tail, self.match = tail, match
+        self.children: list[tuple[float, int]] = []
+
+
 class RecapDrafter:
     """Drafts from what the target itself predicted earlier.
 
@@ -109,73 +128,69 @@ class RecapDrafter:
         cfg = self.config
         root = self._tail[-1]
         grown = TreeBuilder(root)
-        self._asked = {}
-        self._order = [ROOT]
+        self._asked, self._order = {}, [ROOT]
         depth_limit = min(limit, cfg.max_depth)
         if depth_limit < 1 or root in self._blocked:
             return grown.pack()
-        heap: list[tuple[float, int, int, int, Match]] = []
-        pushed = 0
-
-        def expand(
-            handle: int, score: float, depth: int, tail: tuple[int, int, int], match: Match
-        ) -> None:
-            """Ask all sources at a node and queue its best children."""
-            nonlocal pushed
-            asked = self._ask(tail, match)
-            self._asked[handle] = asked
-            if not asked.mixed:
-                return
-            factors = cfg.depth_factors
-            factor = score * factors[min(depth, len(factors) - 1)]
-            stale = self._edges_from(tail[2], handle, parents, tokens)
-            best = heapq.nlargest(cfg.max_children, asked.mixed.items(), key=lambda item: item[1])
-            for token, probability in best:
-                child_score = factor * probability
-                if child_score < cfg.min_score:
-                    break
-                if token in self._blocked or token in stale:
-                    continue
-                pushed += 1
-                heapq.heappush(heap, (-child_score, pushed, handle, token, match))
-
-        tails = [self._tail]
-        parents, tokens, depths = [-1], [root], [0]
-        expand(ROOT, 1.0, 0, self._tail, self.lookup.tail() if cfg.lookup else NO_MATCH)
-        while heap and len(grown) < cfg.budget:
-            negative, _, parent, token, match = heapq.heappop(heap)
-            score = -negative
+        places = [_Place(-1, root, 0, 1.0, self._tail, self._match())]
+        # a queue entry is one candidate; its next sibling enters when it leaves, so the queue is short
+        queue: list[tuple[float, int, int, int]] = []
+        self._expand(places, ROOT, queue)
+        budget = cfg.budget
+        while queue and budget:
+            negative, parent, rank, token = heapq.heappop(queue)
+            above = places[parent]
+            if rank + 1 < len(above.children):
+                score, sibling = above.children[rank + 1]
+                heapq.heappush(queue, (-score, parent, rank + 1, sibling))
+            budget -= 1
+            depth = above.depth + 1
             asked = self._asked[parent]
             handle = grown.add(
                 parent,
                 token,
-                source=_source(asked, token),
-                score=score,
+                source=_source(asked, token) if record else "",
+                score=-negative,
                 votes=_votes(asked, token) if record else (),
             )
-            _, b, c = tails[parent]
-            tail = (b, c, token)
-            depth = depths[parent] + 1
-            tails.append(tail)
-            parents.append(parent)
-            tokens.append(token)
-            depths.append(depth)
-            if depth < depth_limit and token not in self._terminal:
-                following = self.lookup.step(match, token) if cfg.lookup else NO_MATCH
-                expand(handle, score, depth, tail, following)
+            _, b, c = above.tail
+            place = _Place(parent, token, depth, -negative, (b, c, token), NO_MATCH)
+            places.append(place)
+            if budget and depth < depth_limit and token not in self._terminal:
+                if cfg.lookup:
+                    place.match = self.lookup.step(above.match, token)
+                self._expand(places, handle, queue)
         tree = grown.pack()
         self._order = grown.order
         return tree
 
-    @staticmethod
-    def _edges_from(token: int, handle: int, parents: list[int], tokens: list[int]) -> set[int]:
-        """Tokens that already followed `token` on the branch above `handle`: no edge repeats."""
-        used: set[int] = set()
-        while (parent := parents[handle]) >= 0:
-            if tokens[parent] == token:
-                used.add(tokens[handle])
-            handle = parent
-        return used
+    def _match(self) -> Match:
+        return self.lookup.tail() if self.config.lookup else NO_MATCH
+
+    def _expand(
+        self, places: list[_Place], handle: int, queue: list[tuple[float, int, int, int]]
+    ) -> None:
+        """Ask all sources at a place and queue its best child; the siblings wait behind it."""
+        cfg = self.config
+        place = places[handle]
+        asked = self._asked[handle] = self._ask(place.tail, place.match)
+        mixed = asked.mixed
+        if not mixed:
+            return
+        factors = cfg.depth_factors
+        factor = place.score * factors[min(place.depth, len(factors) - 1)]
+        used = _edges_from(places, handle)
+        blocked = self._blocked
+        children = place.children
+        for token in sorted(mixed, key=mixed.__getitem__, reverse=True):
+            score = factor * mixed[token]
+            if score < cfg.min_score or len(children) == cfg.max_children:
+                break
+            if token not in blocked and token not in used:
+                children.append((score, token))
+        if children:
+            score, token = children[0]
+            heapq.heappush(queue, (-score, handle, 0, token))
 
     def _ask(self, tail: tuple[int, int, int], match: Match) -> _Asked:
         """Ask each enabled level whose key exists, and the lookup; mix the answers."""
@@ -265,6 +280,16 @@ class RecapDrafter:
             level: LevelCount(*counts)
             for level, counts in zip(LEVELS, zip(lookups, hits, right, strict=True), strict=True)
         }
+
+
+def _edges_from(places: Sequence[_Place], handle: int) -> set[int]:
+    """Tokens that already followed this place's token on its own branch: no edge repeats."""
+    token, used = places[handle].token, set()
+    while (parent := places[handle].parent) >= 0:
+        if places[parent].token == token:
+            used.add(places[handle].token)
+        handle = parent
+    return used
 
 
 def _contributions(asked: _Asked, token: int) -> list[tuple[float, float]]:
