@@ -1,0 +1,45 @@
+// The example gallery: thumbnails, and the questions of the one that was picked. The value is a JSON list
+// of {title, alt, thumb, questions: [...]} that the server made from assets/examples.
+
+const host = element.querySelector(".rc-picker");
+let picked = -1;
+
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+function draw() {
+  const examples = JSON.parse(props.value || "[]");
+  const thumbs = examples.map((example, index) =>
+    el(
+      "button",
+      { type: "button", class: "rc-thumb", "aria-pressed": String(index === picked), title: example.alt, onclick: () => pick(index) },
+      el("img", { src: example.thumb, alt: example.alt, width: 92, height: 69, loading: "lazy" }),
+      el("span", {}, example.title),
+    ),
+  );
+  const questions = picked < 0 ? [] : examples[picked].questions;
+  const chips = questions.map((text) =>
+    el("button", { type: "button", class: "rc-chip", onclick: () => trigger("ask", { text }) }, text),
+  );
+  host.replaceChildren(
+    el("div", { class: "rc-thumbs", role: "group", "aria-label": "Examples; each starts a new conversation" }, ...thumbs),
+    el("div", { class: "rc-chips", role: "group", "aria-label": "Questions about the picked example" }, ...chips),
+  );
+}
+
+function pick(index) {
+  picked = index;
+  draw();
+  host.querySelectorAll(".rc-thumb")[index].focus();
+  trigger("pick", { index });
+}
+
+watch("value", draw);
+draw();

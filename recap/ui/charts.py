@@ -1,0 +1,182 @@
+"""Summary charts (Plotly). Every chart says what it was measured on; text colours come from page.css."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ..service import TurnRecord
+from ..trace import LEVELS, LevelCount, Turn
+
+DECODER_NAMES = {
+    "recap": "Recap",
+    "token_recycling": "Token Recycling",
+    "prompt_lookup": "Prompt lookup",
+    "autoregressive": "Plain",
+}
+LEVEL_NAMES = {
+    "3-token": "3-token key",
+    "2-token": "2-token key",
+    "1-token": "1-token key",
+    "lookup": "lookup",
+    "table": "Token Recycling's<br>table",
+}
+COLOURS = {
+    "3-token": "#0072B2",
+    "2-token": "#D55E00",
+    "1-token": "#009E73",
+    "lookup": "#7A7F87",
+    "table": "#CC79A7",
+}
+DECODER_COLOURS = {
+    "recap": "#0072B2",
+    "token_recycling": "#CC79A7",
+    "prompt_lookup": "#7A7F87",
+    "autoregressive": "#D55E00",
+}
+DASHES = {
+    "recap": "solid",
+    "token_recycling": "dash",
+    "prompt_lookup": "dot",
+    "autoregressive": "dashdot",
+}
+
+
+def level_counts(runs: dict[str, Turn]) -> list[tuple[str, LevelCount]]:
+    """Recap's levels, then Token Recycling's table, as far as these decoders ran."""
+    found: list[tuple[str, LevelCount]] = []
+    if "recap" in runs:
+        found += [(name, runs["recap"].levels.get(name, LevelCount())) for name in LEVELS]
+    if "token_recycling" in runs:
+        found.append(("table", runs["token_recycling"].levels.get("table", LevelCount())))
+    return found
+
+
+def levels_chart(runs: dict[str, Turn], *, measured: str) -> go.Figure:
+    """Look-ups, hits and accepted hits per level beside Token Recycling's table, one turn."""
+    counts = level_counts(runs)
+    figure = go.Figure()
+    names = [LEVEL_NAMES[name] for name, _ in counts]
+    colours = [COLOURS[name] for name, _ in counts]
+    parts = (("look-ups", "lookups", 0.78, 0.22), ("hits", "hits", 0.54, 0.5))
+    for label, key, width, opacity in (*parts, ("accepted hits", "accepted", 0.3, 1.0)):
+        figure.add_bar(
+            x=names,
+            y=[getattr(count, key) for _, count in counts],
+            name=label,
+            width=width,
+            marker={"color": colours, "opacity": opacity},
+            hovertemplate="%{x}: %{y} " + label + "<extra></extra>",
+        )
+    for name, (_, count) in zip(names, counts, strict=True):
+        figure.add_annotation(
+            x=name,
+            y=count.lookups,
+            text=f"{count.lookups} · {count.hits} · <b>{count.accepted}</b>",
+            showarrow=False,
+            yshift=11,
+        )
+    figure.update_layout(barmode="overlay", showlegend=False)
+    figure.update_yaxes(title="places in the trees", rangemode="tozero")
+    title = "look-ups · hits · <b>accepted hits</b>, this turn"
+    return finish(figure, title=title, measured=measured)
+
+
+def speed_chart(record: TurnRecord, steps: dict[str, Any], *, measured: str) -> go.Figure:
+    """Tokens against decoding time, a line a decoder: the slope is the speed.
+
+    steps: decoder -> (seconds, tokens), cumulated over its passes.
+    """
+    figure = go.Figure()
+    for decoder, (seconds, tokens) in steps.items():
+        figure.add_scatter(
+            x=seconds,
+            y=tokens,
+            name=DECODER_NAMES.get(decoder, decoder),
+            mode="lines",
+            line={"color": DECODER_COLOURS.get(decoder), "dash": DASHES.get(decoder), "width": 2.5},
+            hovertemplate="%{y} tokens after %{x:.2f} s<extra>%{fullData.name}</extra>",
+        )
+    figure.update_xaxes(title="decoding time, seconds (prompt apart)", rangemode="tozero")
+    figure.update_yaxes(title="tokens of the answer", rangemode="tozero")
+    return finish(figure, title="tokens against time, this turn", measured=measured)
+
+
+def accepted_chart(lengths: dict[str, list[int]], *, measured: str) -> go.Figure:
+    """Share of passes by how many tokens they gave; 1 is what plain decoding gives."""
+    figure = go.Figure()
+    top = max((max(v) for v in lengths.values() if v), default=1)
+    for decoder, values in lengths.items():
+        share = [100 * values.count(n) / max(1, len(values)) for n in range(1, top + 1)]
+        figure.add_bar(
+            x=list(range(1, top + 1)),
+            y=share,
+            name=DECODER_NAMES.get(decoder, decoder),
+            marker={"color": DECODER_COLOURS.get(decoder)},
+            hovertemplate="%{y:.0f} % of passes gave %{x}<extra>%{fullData.name}</extra>",
+        )
+    figure.update_layout(barmode="group")
+    figure.update_xaxes(title="tokens that a pass gave (1 = the target's own alone)", dtick=1)
+    figure.update_yaxes(title="% of passes")
+    return finish(figure, title="accepted length, this conversation", measured=measured)
+
+
+def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
+    """Hits per look-up, turn by turn: the memories warming up over the conversation."""
+    figure = go.Figure()
+    for level in (*LEVELS, "table"):
+        decoder = "token_recycling" if level == "table" else "recap"
+        points = []
+        for number, record in enumerate(turns, start=1):
+            count = record.runs[decoder].levels.get(level) if decoder in record.runs else None
+            if count is not None and count.lookups:
+                points.append((number, 100 * count.hits / count.lookups))
+        if points:
+            figure.add_scatter(
+                x=[p[0] for p in points],
+                y=[p[1] for p in points],
+                name=LEVEL_NAMES[level].replace("<br>", " "),
+                mode="lines+markers",
+                line={"color": COLOURS[level], "width": 2},
+                marker={"size": 8, "symbol": SYMBOLS[level]},
+                hovertemplate="turn %{x}: %{y:.0f} % of look-ups hit<extra>%{fullData.name}</extra>",
+            )
+    figure.update_xaxes(title="turn", dtick=1)
+    figure.update_yaxes(title="hits, % of look-ups", range=[0, 104])
+    return finish(figure, title="hit rate, turn by turn", measured=measured)
+
+
+SYMBOLS = {
+    "3-token": "circle",
+    "2-token": "square",
+    "1-token": "triangle-up",
+    "lookup": "diamond",
+    "table": "hexagon",
+}
+
+
+def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
+    """The look that all charts share; `measured` says n, model, hardware and dtype."""
+    figure.update_layout(
+        title={
+            "text": f"{title}<br><sub>{escape(measured)}</sub>",
+            "font": {"size": 14},
+            "x": 0,
+            "xref": "paper",
+            "y": 0.97,
+            "yanchor": "top",
+        },
+        height=330,
+        margin={"l": 52, "r": 8, "t": 70, "b": 50},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+        dragmode=False,
+    )
+    grid = "rgba(128,134,146,0.25)"
+    figure.update_xaxes(gridcolor=grid, zeroline=False, fixedrange=True)
+    figure.update_yaxes(gridcolor=grid, zerolinecolor=grid, fixedrange=True)
+    return figure

@@ -1,0 +1,235 @@
+"""What happens on the page: each method is one event. They keep a session's id and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ..service import ModelLoader, NotReadyError, Session, Sessions, TurnRecord
+from . import charts, texts, work
+from .examples import Example
+
+Updates = dict[Any, Any]
+
+FREED = (
+    "*This conversation had been idle or disconnected for too long and was freed on the server. "
+    "A new one starts here; the model no longer knows what came before.*"
+)
+
+
+class Handlers:
+    """Events over one model loader and one session store. `parts` (the components) is set by the page."""
+
+    def __init__(
+        self,
+        loader: ModelLoader,
+        sessions: Sessions,
+        examples: list[Example],
+        *,
+        max_new_tokens: int,
+    ) -> None:
+        self.loader, self.sessions, self.examples = loader, sessions, examples
+        self.max_new_tokens = max_new_tokens
+        self.parts: Any = None
+
+    # ---- sessions
+
+    def session(self, id_: str, request: gr.Request) -> tuple[Session, bool]:
+        """The page's session, a new one if there is none -> (session, whether an older one was freed)."""
+        known = self.sessions.get(id_) if id_ else None
+        if known is not None:
+            return known, False
+        owner = request.session_hash or ""
+        return self.sessions.new(self.loader.target, owner=owner), bool(id_)
+
+    def unload(self, request: gr.Request) -> None:
+        """The page was closed: free its sessions at once."""
+        self.sessions.drop_owner(request.session_hash or "")
+
+    def wait_ready(self) -> Iterator[Updates]:
+        """On load: what the model is doing, until it is there."""
+        p, begun = self.parts, time.monotonic()
+        while not self.loader.wait(0.5):
+            waited = time.monotonic() - begun
+            text = f"loading the model “{self.loader.name}”, {waited:.0f} s"
+            yield {p.model: texts.status(text), p.status: texts.status(text)}
+        try:
+            target = self.loader.target
+        except NotReadyError as error:
+            yield {
+                p.model: texts.status(str(error), kind="error"),
+                p.status: texts.status(str(error), kind="error"),
+            }
+            return
+        yield {
+            p.model: texts.model_line(target, self.loader.seconds),
+            p.status: texts.status("ready", kind="done"),
+            p.notes: texts.notes(target),
+        }
+
+    # ---- chat
+
+    def answer(
+        self, message: dict[str, Any] | None, decoder: str, id_: str, request: gr.Request
+    ) -> Iterator[Updates]:
+        """One question from the text box, streamed."""
+        p = self.parts
+        text = ((message or {}).get("text") or "").strip()
+        files = [str(f) for f in (message or {}).get("files") or []]
+        if not text and not files:
+            yield {p.status: texts.status("Type a question first.", kind="error")}
+            return
+        while not self.loader.wait(0.5):
+            yield {p.status: texts.status(f"loading the model “{self.loader.name}”")}
+        try:
+            session, freed = self.session(id_, request)
+        except NotReadyError as error:
+            yield {p.status: texts.status(str(error), kind="error")}
+            return
+        if freed:
+            session.messages.append({"role": "assistant", "content": FREED})
+        yield from self.stream(session, text, files, decoder)
+
+    def stream(
+        self, session: Session, text: str, files: list[str], decoder: str
+    ) -> Iterator[Updates]:
+        """The updates of one question; a refusal is one sentence in the chat, which goes on."""
+        p = self.parts
+        note = image_note(session, len(files))
+        session.interrupt()
+        said = [{"path": f, "alt_text": "uploaded image"} for f in files if is_image(f)]
+        user = {"role": "user", "content": [*said, text] if text else said or [name_list(files)]}
+        reply: dict[str, Any] = {"role": "assistant", "content": "…"}
+        session.messages += [user, reply]
+        yield {
+            p.box: gr.MultimodalTextbox(value=None, submit_btn=False, stop_btn=True),
+            p.chat: list(session.messages),
+            p.state: session.id,
+            p.status: texts.status(
+                "preparing the question" + (": encoding the image" if files else "")
+            ),
+            p.results: texts.waiting(),
+        }
+        box = gr.MultimodalTextbox(submit_btn=True, stop_btn=False)
+        try:
+            limit = self.max_new_tokens
+            for progress in work.answer(session, text, files, decoder, max_new_tokens=limit):
+                reply["content"] = progress.text or "…"
+                done = progress.turn is not None
+                yield {
+                    p.chat: list(session.messages),
+                    p.trace: progress.trace,
+                    p.status: texts.status(
+                        progress.phase + (note if done else ""), kind="done" if done else ""
+                    ),
+                }
+            record = session.turns[-1]
+            yield {p.box: box, **self.results(session, record)}
+        except ValueError as error:
+            reply["content"] = f"*{error}*"
+            yield {
+                p.box: box,
+                p.chat: list(session.messages),
+                p.status: texts.status(str(error), kind="error"),
+                p.results: texts.nothing(),
+            }
+
+    def compare(self, id_: str) -> Iterator[Updates]:
+        """After an answer: the other decoders on the same turn; the chat is not touched."""
+        yield from self._compare(id_, only_cheap=True)
+
+    def compare_all(self, id_: str) -> Iterator[Updates]:
+        """The same, dear runs included."""
+        yield from self._compare(id_, only_cheap=False)
+
+    def _compare(self, id_: str, *, only_cheap: bool) -> Iterator[Updates]:
+        p = self.parts
+        session = self.sessions.get(id_) if id_ else None
+        if session is None or not session.turns:
+            yield {p.results: texts.nothing()}
+            return
+        record = session.turns[-1]
+        last = ""
+        for progress in work.compare(session, only_cheap=only_cheap):
+            running = record.trace != last
+            last = record.trace
+            update: Updates = {p.trace: progress.trace} if running else {}
+            if progress.turn is not None:
+                update |= self.results(session, record)
+            if update:
+                yield update
+        yield self.results(session, record)
+
+    def results(self, session: Session, record: TurnRecord) -> Updates:
+        """Table, verdict and charts of the last turn and of the conversation."""
+        p = self.parts
+        shown = record.runs[record.decoder]
+        n = f"1 turn, {shown.tokens} tokens"
+        updates: Updates = {p.results: texts.results_table(record)}
+        if charts.level_counts(record.runs):
+            updates[p.levels] = charts.levels_chart(
+                record.runs, measured=texts.measured(shown, n=n)
+            )
+        return updates
+
+    def stop(self, id_: str) -> None:
+        """Stop what this session decodes, within one pass."""
+        session = self.sessions.get(id_) if id_ else None
+        if session is not None:
+            session.interrupt()
+
+    def clear(self, id_: str) -> Updates:
+        """A new conversation; the memories stay."""
+        p = self.parts
+        session = self.sessions.get(id_) if id_ else None
+        if session is not None:
+            with session.busy():
+                session.clear()
+        return {
+            p.chat: [],
+            p.box: gr.MultimodalTextbox(value=None, submit_btn=True, stop_btn=False),
+            p.status: texts.status("new conversation; the memories stay warm", kind="done"),
+            p.results: texts.nothing(),
+        }
+
+    # ---- examples
+
+    def pick(self, id_: str, event: gr.EventData) -> Updates:
+        """An example was picked: a new conversation, its image and first question in the box."""
+        example = self.examples[int(event._data["index"])]
+        value = {"text": example.questions[0], "files": [str(example.path)]}
+        p = self.parts
+        box = gr.MultimodalTextbox(value=value, submit_btn=True, stop_btn=False)
+        said = f"“{example.title}” starts a new conversation: press Enter, or pick a question"
+        return self.clear(id_) | {p.box: box, p.status: texts.status(said, kind="done")}
+
+    def take_question(self, message: dict[str, Any] | None, event: gr.EventData) -> dict[str, Any]:
+        """A question chip was pressed: into the box, beside the image that waits there."""
+        return {"text": str(event._data["text"]), "files": (message or {}).get("files") or []}
+
+
+def is_image(path: str) -> bool:
+    """Whether the chat can show the file as an image."""
+    try:
+        work.read_image(path)
+    except ValueError:
+        return False
+    return True
+
+
+def name_list(files: list[str]) -> str:
+    """The names of uploaded files, for a message without words."""
+    return ", ".join(Path(f).name for f in files)
+
+
+def image_note(session: Session, added: int) -> str:
+    """What is said when an image joins a conversation that goes on."""
+    before = sum(record.images for record in session.turns)
+    if not added or not session.turns:
+        return ""
+    there = f"{before} before it" if before else "none before it"
+    return f". A further image joined ({there}); the conversation goes on, nothing was reset"

@@ -1,0 +1,103 @@
+"""The page: its parts and which event calls what. What the events do stands in `handlers`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import gradio as gr
+
+from ..drafters import DECODERS
+from ..service import ModelLoader, Sessions
+from . import texts
+from .charts import DECODER_NAMES
+from .examples import load_examples, picker
+from .handlers import Handlers
+from .inspector import inspector
+
+IMAGE_TYPES = ["image"]
+
+
+def build(loader: ModelLoader, sessions: Sessions, *, max_new_tokens: int = 256) -> gr.Blocks:
+    """The whole page over a model that may still be loading."""
+    examples = load_examples()
+    handlers = Handlers(loader, sessions, examples, max_new_tokens=max_new_tokens)
+    p = handlers.parts = SimpleNamespace()
+    with gr.Blocks(title="Recap", fill_width=True, analytics_enabled=False) as demo:
+        p.state = gr.State("")
+        with gr.Row(elem_id="top"):
+            gr.HTML(texts.HEADER, apply_default_css=False)
+            p.model = gr.HTML(texts.status(f"loading the model “{loader.name}”"), elem_id="model")
+        with gr.Row(equal_height=False, elem_id="main"):
+            with gr.Column(scale=5, min_width=340, elem_id="left"):
+                chat_column(p, demo_model=loader.name == "demo")
+                p.picker = picker(examples) if examples else None
+            with gr.Column(scale=8, min_width=340, elem_id="right"):
+                p.trace = inspector()
+        with gr.Row(equal_height=False, elem_id="results-row"):
+            with gr.Column(scale=5, min_width=340):
+                gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
+                p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
+            with gr.Column(scale=8, min_width=340):
+                gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
+                gr.HTML(texts.WORDS, apply_default_css=False)
+                p.levels = gr.Plot(show_label=False, container=False, elem_id="levels")
+        p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
+        wire(demo, p, handlers)
+    return demo
+
+
+def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
+    """Chat, text box, phase line and the choice of decoder."""
+    p.chat = gr.Chatbot(
+        height=470,
+        show_label=False,
+        elem_id="chat",
+        placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
+        layout="bubble",
+        buttons=["copy"],
+    )
+    p.box = gr.MultimodalTextbox(
+        show_label=False,
+        label="Question",
+        placeholder="Ask about the image; paste or attach one here",
+        file_types=IMAGE_TYPES,
+        file_count="multiple",
+        sources=["upload"],
+        submit_btn=True,
+        stop_btn=False,
+        elem_id="box",
+        max_plain_text_length=8000,
+    )
+    p.status = gr.HTML(texts.status(""), elem_id="status", apply_default_css=False)
+    with gr.Row(elem_id="choices"):
+        p.decoder = gr.Radio(
+            [(DECODER_NAMES[name], name) for name in DECODERS],
+            value="recap",
+            label="Decoder",
+            elem_id="decoder",
+            scale=4,
+        )
+        p.clear = gr.Button("Clear", elem_id="clear", size="sm", scale=1, min_width=80)
+
+
+def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
+    """Connect the events. Answers and comparisons of several sessions may run side by side."""
+    quiet = {"show_progress": "hidden", "api_visibility": "private"}
+    engine = {**quiet, "concurrency_limit": 8, "concurrency_id": "engine"}
+    chat_out = [p.box, p.chat, p.state, p.status, p.trace, p.results, p.levels]
+    chat_in = [p.box, p.decoder, p.state]
+    compare_out = [p.trace, p.results, p.levels]
+
+    demo.load(handlers.wait_ready, None, [p.model, p.status, p.notes], **quiet)
+    demo.unload(handlers.unload)
+    asked = p.box.submit(handlers.answer, chat_in, chat_out, **engine)
+    asked.then(handlers.compare, p.state, compare_out, **engine)
+    p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
+    clear_out = [p.chat, p.box, p.status, p.results]
+    p.clear.click(handlers.clear, p.state, clear_out, **quiet)
+    p.chat.clear(handlers.clear, p.state, clear_out, **quiet)
+    if p.picker is not None:
+        p.picker.pick(handlers.pick, p.state, clear_out, **quiet)
+        chosen = p.picker.ask(handlers.take_question, p.box, p.box, **quiet)
+        answered = chosen.then(handlers.answer, chat_in, chat_out, **engine)
+        answered.then(handlers.compare, p.state, compare_out, **engine)
