@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from ..service import TurnRecord
 from ..trace import LEVELS, LevelCount, Turn
@@ -21,7 +22,7 @@ LEVEL_NAMES = {
     "2-token": "2-token key",
     "1-token": "1-token key",
     "lookup": "lookup",
-    "table": "Token Recycling's<br>table",
+    "table": "Token Recycling's table",
 }
 COLOURS = {
     "3-token": "#0072B2",
@@ -55,33 +56,44 @@ def level_counts(runs: dict[str, Turn]) -> list[tuple[str, LevelCount]]:
 
 
 def levels_chart(runs: dict[str, Turn], *, measured: str) -> go.Figure:
-    """Look-ups, hits and accepted hits per level beside Token Recycling's table, one turn."""
+    """Look-ups, hits and accepted hits per level beside Token Recycling's table, one turn.
+
+    Three panels with a scale each: there are far more look-ups than accepted hits.
+    """
     counts = level_counts(runs)
-    figure = go.Figure()
+    parts = (("look-ups", "lookups"), ("hits", "hits"), ("accepted hits", "accepted"))
+    figure = make_subplots(
+        cols=3,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
+        subplot_titles=[f"<b>{label}</b>" for label, _ in parts],
+    )
     names = [LEVEL_NAMES[name] for name, _ in counts]
     colours = [COLOURS[name] for name, _ in counts]
-    parts = (("look-ups", "lookups", 0.78, 0.22), ("hits", "hits", 0.54, 0.5))
-    for label, key, width, opacity in (*parts, ("accepted hits", "accepted", 0.3, 1.0)):
+    for column, (label, key) in enumerate(parts, start=1):
+        values = [getattr(count, key) for _, count in counts]
         figure.add_bar(
-            x=names,
-            y=[getattr(count, key) for _, count in counts],
-            name=label,
-            width=width,
-            marker={"color": colours, "opacity": opacity},
-            hovertemplate="%{x}: %{y} " + label + "<extra></extra>",
+            y=names,
+            x=values,
+            orientation="h",
+            width=0.62,
+            text=[f"{value:,}" for value in values],
+            textposition="outside",
+            cliponaxis=False,
+            marker={"color": colours},
+            hovertemplate="%{y}: %{x} " + label + "<extra></extra>",
+            row=1,
+            col=column,
         )
-    for name, (_, count) in zip(names, counts, strict=True):
-        figure.add_annotation(
-            x=name,
-            y=count.lookups,
-            text=f"{count.lookups} · {count.hits} · <b>{count.accepted}</b>",
-            showarrow=False,
-            yshift=11,
+        figure.update_xaxes(
+            range=[0, 1.32 * max([1, *values])], showticklabels=False, row=1, col=column
         )
-    figure.update_layout(barmode="overlay", showlegend=False)
-    figure.update_yaxes(title="places in the trees", rangemode="tozero")
-    title = "look-ups · hits · <b>accepted hits</b>, this turn"
-    return finish(figure, title=title, measured=measured)
+    figure.update_yaxes(autorange="reversed")
+    figure.update_layout(showlegend=False)
+    figure = finish(figure, title="", measured=measured)
+    figure.update_xaxes(showgrid=False)
+    figure.update_layout(height=280, margin={"l": 150, "r": 6, "t": 62, "b": 8})
+    return figure
 
 
 def speed_chart(record: TurnRecord, steps: dict[str, Any], *, measured: str) -> go.Figure:
@@ -137,7 +149,7 @@ def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
             figure.add_scatter(
                 x=[p[0] for p in points],
                 y=[p[1] for p in points],
-                name=LEVEL_NAMES[level].replace("<br>", " "),
+                name=LEVEL_NAMES[level],
                 mode="lines+markers",
                 line={"color": COLOURS[level], "width": 2},
                 marker={"size": 8, "symbol": SYMBOLS[level]},
@@ -161,7 +173,9 @@ def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
     """The look that all charts share; `measured` says n, model, hardware and dtype."""
     figure.update_layout(
         title={
-            "text": f"{title}<br><sub>{escape(measured)}</sub>",
+            "text": f"{title}<br><sub>{escape(measured)}</sub>"
+            if title
+            else f"<sub>{escape(measured)}</sub>",
             "font": {"size": 14},
             "x": 0,
             "xref": "paper",

@@ -8,7 +8,7 @@ import gradio as gr
 
 from ..drafters import DECODERS
 from ..service import ModelLoader, Sessions
-from . import texts
+from . import api, texts
 from .charts import DECODER_NAMES
 from .examples import load_examples, picker
 from .handlers import Handlers
@@ -24,13 +24,13 @@ def build(loader: ModelLoader, sessions: Sessions, *, max_new_tokens: int = 256)
     p = handlers.parts = SimpleNamespace()
     with gr.Blocks(title="Recap", fill_width=True, analytics_enabled=False) as demo:
         p.state = gr.State("")
-        with gr.Row(elem_id="top"):
-            gr.HTML(texts.HEADER, apply_default_css=False)
-            p.model = gr.HTML(texts.status(f"loading the model “{loader.name}”"), elem_id="model")
+        gr.HTML(texts.HEADER, apply_default_css=False)
+        loading = texts.status(f"loading the model “{loader.name}”")
+        p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
+        p.picker = picker(examples) if examples else None
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=5, min_width=340, elem_id="left"):
                 chat_column(p, demo_model=loader.name == "demo")
-                p.picker = picker(examples) if examples else None
             with gr.Column(scale=8, min_width=340, elem_id="right"):
                 p.trace = inspector()
         with gr.Row(equal_height=False, elem_id="results-row"):
@@ -49,7 +49,7 @@ def build(loader: ModelLoader, sessions: Sessions, *, max_new_tokens: int = 256)
 def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
     """Chat, text box, phase line and the choice of decoder."""
     p.chat = gr.Chatbot(
-        height=470,
+        height=520,
         show_label=False,
         elem_id="chat",
         placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
@@ -92,6 +92,7 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     demo.unload(handlers.unload)
     asked = p.box.submit(handlers.answer, chat_in, chat_out, **engine)
     asked.then(handlers.compare, p.state, compare_out, **engine)
+    api.endpoints(handlers)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
     clear_out = [p.chat, p.box, p.status, p.results]
     p.clear.click(handlers.clear, p.state, clear_out, **quiet)

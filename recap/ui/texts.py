@@ -75,6 +75,12 @@ def reference_of(record: TurnRecord) -> tuple[str, Turn]:
     return name, record.runs[name]
 
 
+def compared_tokens(record: TurnRecord) -> int | None:
+    """A stopped or shortened answer is compared as far as it goes; None is the whole answer."""
+    shown = record.runs[record.decoder]
+    return None if shown.finish_reason == "eos" else shown.tokens
+
+
 def first_difference(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
     """The place (from 1) of the first token that differs, None if there is none.
 
@@ -94,12 +100,7 @@ def first_difference(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
 def identical_line(record: TurnRecord) -> str:
     """ "identical output: yes", or where the first difference is."""
     name, reference = reference_of(record)
-    # A stopped or shortened answer is compared as far as it goes.
-    limit = (
-        record.runs[record.decoder].tokens
-        if record.runs[record.decoder].finish_reason != "eos"
-        else None
-    )
+    limit = compared_tokens(record)
     wrong = []
     for decoder, turn in record.runs.items():
         place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])

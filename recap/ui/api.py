@@ -1,0 +1,94 @@
+"""Named endpoints for `gradio_client`: /chat, /compare and /clear. A client is a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from ..drafters import DECODERS
+from ..service import NotReadyError, Session
+from . import texts, work
+from .handlers import Handlers
+
+LOAD_S = 600.0
+"""A client waits this long for a model that is still loading."""
+
+
+class Api:
+    """The endpoints' functions over the page's handlers."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+
+    def session(self, request: gr.Request) -> Session:
+        """The client's session, made at its first question."""
+        sessions, loader = self.handlers.sessions, self.handlers.loader
+        owner = request.session_hash or ""
+        loader.wait(LOAD_S)
+        try:
+            return sessions.of_owner(owner) or sessions.new(loader.target, owner=owner)
+        except NotReadyError as error:
+            raise gr.Error(str(error)) from None
+
+    def chat(
+        self, question: str, image: str | None, decoder: str, request: gr.Request
+    ) -> Iterator[dict[str, Any]]:
+        """Ask the next question of this client's conversation, optionally with an image file.
+
+        Yields {"text": so far} and at the end the whole turn: text, token_ids, tokens, passes,
+        tokens_per_pass, tokens_per_s, levels and more.
+        """
+        session = self.session(request)
+        limit = self.handlers.max_new_tokens
+        paths = [image] if image else []
+        try:
+            for progress in work.answer(session, question, paths, decoder, max_new_tokens=limit):
+                done = progress.turn
+                yield done.as_dict() if done is not None else {"text": progress.text}
+        except ValueError as error:
+            raise gr.Error(str(error)) from None
+
+    def compare(self, request: gr.Request) -> dict[str, Any]:
+        """Run every other decoder on the last turn, from the same state.
+
+        Returns {"decoder": of the answer, "runs": decoder -> turn, "identical": decoder -> whether its
+        tokens equal those of the reference, "reference": plain decoding}.
+        """
+        session = self.session(request)
+        if not session.turns:
+            raise gr.Error("There is no answer to compare: call /chat first.")
+        for _ in work.compare(session, only_cheap=False):
+            pass
+        record = session.turns[-1]
+        name, reference = texts.reference_of(record)
+        limit = texts.compared_tokens(record)
+        same = {
+            decoder: turn.token_ids[:limit] == reference.token_ids[:limit]
+            for decoder, turn in record.runs.items()
+        }
+        runs = {decoder: turn.as_dict() for decoder, turn in record.runs.items()}
+        return {"decoder": record.decoder, "reference": name, "runs": runs, "identical": same}
+
+    def clear(self, request: gr.Request) -> str:
+        """Begin a new conversation; the memories stay."""
+        session = self.session(request)
+        with session.busy():
+            session.clear()
+        return "cleared"
+
+
+def endpoints(handlers: Handlers) -> None:
+    """Register the endpoints; to be called inside the page's `gr.Blocks`."""
+    api = Api(handlers)
+    question = gr.Textbox("", label="question", visible=False)
+    image = gr.File(label="image", type="filepath", visible=False)
+    decoder = gr.Dropdown(list(DECODERS), value="recap", label="decoder", visible=False)
+    result = gr.JSON(label="turn", visible=False)
+    said = gr.Textbox(label="said", visible=False)
+    door = gr.Button(visible=False)
+    engine = {"concurrency_limit": 8, "concurrency_id": "engine"}
+    door.click(api.chat, [question, image, decoder], result, api_name="chat", **engine)
+    door.click(api.compare, None, result, api_name="compare", **engine)
+    door.click(api.clear, None, said, api_name="clear")
