@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -23,6 +24,7 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
+    processors,
     trainers,
 )
 from transformers import (
@@ -109,9 +111,7 @@ def piece_tokenizer(*, image: bool) -> PreTrainedTokenizerFast:
     )
     specials = ["<unk>", "<s>", "</s>", *(["<image>", "<pad>"] if image else [])]
     raw.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    from tokenizers.processors import TemplateProcessing
-
-    raw.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
@@ -280,7 +280,11 @@ def build_hub_qwen(where: Path, source: Path | None = None, *, seed: int = 0) ->
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = None
     tokenizer.save_pretrained(where)
-    config = read("config.json", HUB_QWEN) | TEXT_SIZES | _qwen_ids(tokenizer) | {"vocab_size": 296}
+    config = read("config.json", HUB_QWEN) | TEXT_SIZES | _qwen_ids(tokenizer)
+    config |= {
+        "vocab_size": 296,
+        "vision_token_id": tokenizer.convert_tokens_to_ids("<|vision_pad|>"),
+    }
     config["vision_config"] = config["vision_config"] | VISIONS["qwen2_5_vl"]
     config["rope_scaling"] = config["rope_scaling"] | {"mrope_section": [2, 3, 3]}
     generation = read("generation_config.json", HUB_QWEN_GENERATION)
@@ -310,6 +314,7 @@ def build_hub_llava(where: Path, source: Path | None = None, *, seed: int = 0) -
     config["vision_config"] = config["vision_config"] | CLIP
     config["vocab_size"] = 384
     _write(where, config, tokenizer, seed)
+    _rename(where, "vision_tower.", "vision_tower.vision_model.")  # the published weights' names
     processor = read("processor_config.json", HUB_LLAVA_PROCESSOR)
     (where / "processor_config.json").write_text(json.dumps(processor))
     images = _llava_images().to_dict()
@@ -369,6 +374,15 @@ def _write(where: Path, config: dict[str, Any], tokenizer: Any, seed: int) -> No
     (where / "config.json").write_text(json.dumps(config))
     _weights(AutoConfig.from_pretrained(where), where, tokenizer, seed)
     (where / "config.json").write_text(json.dumps(config))
+
+
+def _rename(where: Path, prefix: str, published: str) -> None:
+    weights = load_file(where / "model.safetensors")
+    renamed = {
+        published + key.removeprefix(prefix) if key.startswith(prefix) else key: weight
+        for key, weight in weights.items()
+    }
+    save_file(renamed, where / "model.safetensors", metadata={"format": "pt"})
 
 
 SPREAD = 0.25

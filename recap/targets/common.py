@@ -172,7 +172,8 @@ class TransformersTarget:
     ) -> Predictions:
         """See `Target.prefill`."""
         offset = len(ids) - len(segment.ids)
-        assert rows and rows[0] >= state.length and rows[-1] == len(ids) - 1, "rows of the new part"
+        assert rows[0] >= state.length, "rows of the new part"
+        assert rows[-1] == len(ids) - 1, "the last row is the prompt's end"
         with self.lock:
             self.crop(state, state.length)  # an interrupted pass may have left rows or images
             packed = []
@@ -239,7 +240,7 @@ class TransformersTarget:
 
     def keep(self, state: KVState, rows: Sequence[int]) -> None:
         """See `Target.keep`."""
-        assert rows and rows[0] == 0, "the root is always kept"
+        assert rows[0] == 0, "the root is always kept"
         with self.lock, torch.inference_mode():
             state.cache.keep(state.length, rows)
         state.length += len(rows)

@@ -86,7 +86,7 @@ def load_target(
         raise LoadError(f'{name} is of type "{kind}", which is not supported: {SUPPORTED} are.')
     auto = AutoModelForCausalLM if kind in TEXT else AutoModelForImageTextToText
     tokenizer = _from(name, AutoTokenizer, where)
-    model = _from(name, auto, where, config=config, dtype=dtype, attn_implementation=attention)
+    model = _weights(name, auto, where, config=config, dtype=dtype, attn_implementation=attention)
     model = model.to(device).eval()
     notes = list(greedy.switched_off(model.generation_config))
     eos = greedy.eos_ids(model.generation_config, config, tokenizer)
@@ -148,6 +148,15 @@ def _from(name: str, kind: Any, where: str, **settings: Any) -> Any:
         return kind.from_pretrained(where, **settings)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise LoadError(_sentence(name, where, error)) from error
+
+
+def _weights(name: str, auto: Any, where: str, **settings: Any) -> Any:
+    """The model with every weight from the checkpoint: transformers would fill gaps at random."""
+    model, report = _from(name, auto, where, output_loading_info=True, **settings)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise LoadError(f"{name} lacks {len(missing)} of the model's weights, {missing[0]} first.")
+    return model
 
 
 def _sentence(name: str, where: str, error: BaseException) -> str:
