@@ -201,6 +201,14 @@ class Conversation:
         twin.rewind()
         return twin
 
+    def adopt(self, twin: Conversation) -> None:
+        """Go on from a fork's answer; the fork must not be used afterwards."""
+        self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
+        self._segment, self._open = twin._segment, twin._open
+        self._prompt_length, self._prefilled = twin._prompt_length, twin._prefilled
+        self._prompt_extra, self._answer = twin._prompt_extra, twin._answer
+        self._marks = twin._marks
+
     def _restore(self, length: int, extra: dict[str, Any]) -> None:
         if self.state.length > length:
             with self.target.lock:
