@@ -146,7 +146,7 @@ def _from(name: str, kind: Any, where: str, **settings: Any) -> Any:
     """`kind.from_pretrained`, its errors told in one sentence."""
     try:
         return kind.from_pretrained(where, **settings)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # the libraries below raise anything, of their own kinds too
         raise LoadError(_sentence(name, where, error)) from error
 
 
