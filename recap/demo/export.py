@@ -1,0 +1,93 @@
+"""A directory that loads as any checkpoint from a hub: tokenizer, processor files, weights."""
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLForConditionalGeneration,
+)
+
+from recap.demo import eye, model, world
+from recap.demo.dialogue import talk
+from recap.demo.model import IDS, SPECIAL
+
+# The template of Qwen2.5-VL without its default system prompt.
+CHAT_TEMPLATE = (
+    "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n"
+    "{% else %}{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "{% set image_count.value = image_count.value + 1 %}"
+    "{% if add_vision_id %}Picture {{ image_count.value }}: {% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif content['type'] == 'video' or 'video' in content %}"
+    "{% set video_count.value = video_count.value + 1 %}"
+    "{% if add_vision_id %}Video {{ video_count.value }}: {% endif %}"
+    "<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tokenizer(dialogues: int = 6000) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of `model.VOCAB` tokens, trained on seeded dialogues; digits stay single."""
+    texts = []
+    for i in range(dialogues):
+        picture = world.draw_any(f"words{i}") if i % 4 == 0 else picture  # noqa: F821
+        lines = talk(Random(f"words{i}"), [(picture.kind, picture.facts)])
+        texts += [t for line in lines for t in (line.turn.question, line.turn.answer)]
+    texts += ["user\n", "assistant\n", "system\n"] * 2000
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\d"), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ])  # fmt: skip
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=model.VOCAB, special_tokens=list(SPECIAL), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    ))  # fmt: skip
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        additional_special_tokens=[t for t in SPECIAL if t not in ("<|im_end|>", "<|endoftext|>")],
+        model_max_length=4096, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+    fast.chat_template = CHAT_TEMPLATE
+    assert [fast.convert_tokens_to_ids(t) for t in SPECIAL] == list(range(len(SPECIAL)))
+    return fast
+
+
+def export(
+    whole: Qwen2_5_VLForConditionalGeneration, tok: PreTrainedTokenizerFast, to: Path
+) -> Path:
+    """Write the checkpoint in bfloat16, whole or not at all; files that are not its own stay."""
+    part = to.with_name(to.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    tok.save_pretrained(part)
+    small = Qwen2_5_VLForConditionalGeneration(whole.config)
+    small.load_state_dict(whole.state_dict())
+    small = small.to(torch.bfloat16)
+    small.generation_config = GenerationConfig(
+        do_sample=False, bos_token_id=IDS["<|endoftext|>"], pad_token_id=IDS["<|endoftext|>"],
+        eos_token_id=[IDS["<|im_end|>"], IDS["<|endoftext|>"]],
+    )  # fmt: skip
+    small.save_pretrained(part)
+    (part / "preprocessor_config.json").write_text(json.dumps({
+        "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": eye.PATCH,
+        "temporal_patch_size": 2, "merge_size": eye.MERGE, "image_mean": list(eye.MEAN),
+        "image_std": list(eye.STD), "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2_5_VLProcessor",
+    }, indent=2) + "\n")  # fmt: skip
+    to.mkdir(parents=True, exist_ok=True)
+    for file in part.iterdir():
+        file.replace(to / file.name)
+    part.rmdir()
+    return to

@@ -1,0 +1,68 @@
+"""The pool of drawn pictures that training reads: shards of patches, marks and facts on disk."""
+
+import os
+import pickle
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from recap.demo import eye, world
+
+SHARD = 1024
+
+
+@dataclass(frozen=True)
+class Item:
+    """One picture of the pool."""
+
+    kind: str
+    facts: dict
+    rows: int
+    cols: int
+    patches: np.ndarray  # uint8 [4 * cells, 588]
+    bits: np.ndarray  # packed marks [cells, ceil(marks / 8)]
+    letters: np.ndarray  # packed letters [4 * cells, ceil(letters / 8)]
+
+
+def item(picture: world.Picture, index: dict[str, int]) -> Item:
+    """What training keeps of a picture."""
+    patches = eye.prepare(picture.image, picture.rows, picture.cols)
+    bits, letters = eye.targets(picture, index), eye.spelling(picture)
+    return Item(picture.kind, picture.facts, picture.rows, picture.cols, patches, bits, letters)
+
+
+def path(folder: Path, number: int) -> Path:
+    """Where a shard lies."""
+    return folder / f"shard{number:04d}.pkl"
+
+
+def fill(folder: Path, shards: int, first: int = 0, seed: str = "train") -> None:
+    """Draw the shards that are missing; each picture depends on its number and `seed` only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    index = {mark: i for i, mark in enumerate(eye.marks())}
+    for number in range(first, shards):
+        if path(folder, number).exists():
+            continue
+        start = time.time()
+        items = [item(world.draw_any(f"{seed}{number * SHARD + i}"), index) for i in range(SHARD)]
+        part = path(folder, number).with_suffix(".part")
+        part.write_bytes(pickle.dumps(items, protocol=5))
+        os.replace(part, path(folder, number))
+        print(f"shard {number}: {time.time() - start:.1f} s", flush=True)
+
+
+def load(folder: Path, number: int) -> list[Item]:
+    """The pictures of a shard."""
+    return pickle.loads(path(folder, number).read_bytes())
+
+
+def groups(items: list[Item], batch: int, rng: np.random.Generator) -> list[list[Item]]:
+    """Shuffled batches of pictures of one size."""
+    by_size: dict[tuple[int, int], list[Item]] = {}
+    for i in rng.permutation(len(items)):
+        it = items[i]
+        by_size.setdefault((it.rows, it.cols), []).append(it)
+    out = [v[i : i + batch] for v in by_size.values() for i in range(0, len(v), batch)]
+    return [out[i] for i in rng.permutation(len(out))]

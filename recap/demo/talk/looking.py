@@ -1,0 +1,289 @@
+"""What may be asked of scenes and signs."""
+
+from random import Random
+
+from recap.demo.talk.ways import Turn, a, as_json, bullets, grid, numbered, pick, series
+from recap.demo.world.board import COLOURS
+from recap.demo.world.scene import PLACES, SHAPES
+from recap.demo.world.sign import NUMBERED, WORDS
+
+
+def _full(t: dict) -> str:
+    return a(f"{t['size']} {t['colour']} {t['shape']}")
+
+
+def _of(n: int, noun: str) -> str:
+    return f"is 1 {noun}" if n == 1 else f"are {n} {noun}s"
+
+
+def scene(rng: Random, facts: dict) -> list[Turn]:
+    """One question about a scene (with its follow-up, if it has one)."""
+    task = rng.choices(tuple(SCENE), [w for w, _ in SCENE.values()])[0]
+    return SCENE[task][1](rng, facts["things"])
+
+
+def _count(rng: Random, things: list[dict]) -> list[Turn]:
+    n = len(things)
+    ways = [
+        ("How many shapes are there?", "There {are}."),
+        ("How many shapes do you see in the picture?", "I see {n} {shapes}."),
+        ("Count the shapes.", "{n}"),
+        ("How many things are in the scene? Answer in a full sentence.",
+         "The scene holds {n} {shapes} in all."),
+        ("What is the number of shapes?", "The number of shapes is {n}."),
+    ]  # fmt: skip
+    shapes = "shape" if n == 1 else "shapes"
+    return [pick(rng, "count", ways, n=n, shapes=shapes, are=_of(n, "shape"))]
+
+
+def _colour(rng: Random, things: list[dict]) -> list[Turn]:
+    shapes = [t["shape"] for t in things]
+    lone = [t for t in things if shapes.count(t["shape"]) == 1]
+    if not lone:
+        return _where(rng, things)
+    t = rng.choice(lone)
+    ways = [
+        ("What colour is the {shape}?", "The {shape} is {colour}."),
+        ("Which colour does the {shape} have?", "It is {colour}."),
+        ("Name the colour of the {shape} in one word.", "{colour}"),
+        ("What color is the {shape}?", "The {shape} in this picture is {colour}."),
+        ("Tell me the colour of the {shape}.", "Its colour is {colour}."),
+    ]
+    return [pick(rng, "colour", ways, **t)]
+
+
+def _shape(rng: Random, things: list[dict]) -> list[Turn]:
+    colours = [t["colour"] for t in things]
+    lone = [t for t in things if colours.count(t["colour"]) == 1]
+    if not lone:
+        return _where(rng, things)
+    t = rng.choice(lone)
+    ways = [
+        ("What is the {colour} thing?", "The {colour} thing is {ashape}."),
+        ("Which shape is {colour}?", "The {shape} is {colour}."),
+        ("What shape is {colour}? One word.", "{shape}"),
+        ("What is {colour} in this picture?", "There is one {colour} thing, and it is {ashape}."),
+    ]
+    return [pick(rng, "shape", ways, ashape=a(t["shape"]), **t)]
+
+
+def _where(rng: Random, things: list[dict]) -> list[Turn]:
+    t = rng.choice(things)
+    ways = [
+        ("Where is the {colour} {shape}?", "The {colour} {shape} is in the {place}."),
+        ("In which part of the picture is the {colour} {shape}?", "It is in the {place}."),
+        ("Locate the {colour} {shape}. Be brief.", "{place}"),
+        ("Where can I find the {colour} {shape}?",
+         "You can find the {colour} {shape} in the {place} of the picture."),
+    ]  # fmt: skip
+    turns = [pick(rng, "place", ways, **t)]
+    others = [u for u in things if u is not t]
+    if others and rng.random() < 0.4:
+        u = rng.choice(others)
+        more = [
+            ("And the {colour} {shape}?", "The {colour} {shape} is in the {place}."),
+            ("And where is the {colour} {shape}?", "That one is in the {place}."),
+        ]
+        turns.append(pick(rng, "place", more, **u))
+    return turns
+
+
+def _at(rng: Random, things: list[dict]) -> list[Turn]:
+    held = {t["place"]: t for t in things}
+    place = rng.choice(PLACES if rng.random() < 0.4 else list(held))
+    asks = [
+        "What is in the {place}?", "What do you see in the {place}?",
+        "Which shape is in the {place}?", "Tell me what is in the {place} of the picture.",
+    ]  # fmt: skip
+    if place not in held:
+        answers = ["There is nothing in the {place}.", "I see nothing there.",
+                   "None: the {place} is empty.", "The {place} of the picture is empty."]  # fmt: skip
+        return [pick(rng, "what is at", list(zip(asks, answers, strict=True)), place=place)]
+    t = held[place]
+    answers = ["There is {full} in the {place}.", "I see {full}.",
+               "It is {thing}.", "In the {place} of the picture there is {full}."]  # fmt: skip
+    thing = a(f"{t['colour']} {t['shape']}")
+    ways = list(zip(asks, answers, strict=True))
+    return [pick(rng, "what is at", ways, full=_full(t), thing=thing, place=place)]
+
+
+def _exists(rng: Random, things: list[dict]) -> list[Turn]:
+    pairs = {(t["colour"], t["shape"]): t for t in things}
+    if rng.random() < 0.5:
+        pair = rng.choice(list(pairs))
+    elif rng.random() < 0.5:
+        pair = (rng.choice(things)["colour"], rng.choice(SHAPES))
+    else:
+        pair = (rng.choice(list(COLOURS)), rng.choice(SHAPES))
+    thing = " ".join(pair)
+    asks = ["Is there {athing}?", "Do you see {athing} in the picture?",
+            "Does the picture show {athing}? Answer yes or no.", "Can you find {athing}?"]  # fmt: skip
+    if pair in pairs:
+        answers = ["Yes, there is {athing} in the {place}.", "Yes, I see it in the {place}.", "Yes.",
+                   "Yes, the {thing} is in the {place} of the picture."]  # fmt: skip
+        place = pairs[pair]["place"]
+    else:
+        answers = ["No, there is no {thing}.", "No, I see no {thing} in the picture.", "No.",
+                   "No, there is no {thing} in this picture."]  # fmt: skip
+        place = ""
+    ways = list(zip(asks, answers, strict=True))
+    return [pick(rng, "is there", ways, athing=a(thing), thing=thing, place=place)]
+
+
+def _how_many(rng: Random, things: list[dict]) -> list[Turn]:
+    if rng.random() < 0.6:
+        here = rng.choice(things)["shape"] if rng.random() < 0.8 else rng.choice(SHAPES)
+        n, noun = sum(t["shape"] == here for t in things), here
+    else:
+        here = rng.choice(things)["colour"] if rng.random() < 0.8 else rng.choice(list(COLOURS))
+        n, noun = sum(t["colour"] == here for t in things), f"{here} shape"
+    asks = ["How many {noun}s are there?", "How many {noun}s do you see?", "Count the {noun}s."]
+    if n == 0:
+        answers = ["There is no {noun} in this picture.", "I see no {noun}.", "0"]
+    else:
+        answers = ["There {are}.", "I see {n} of them.", "{n}"]
+    ways = list(zip(asks, answers, strict=True))
+    return [pick(rng, "how many", ways, n=n, noun=noun, are=_of(n, noun))]
+
+
+def _size(rng: Random, things: list[dict]) -> list[Turn]:
+    t = rng.choice(things)
+    ways = [
+        ("Is the {colour} {shape} large or small?", "The {colour} {shape} is {size}."),
+        ("How big is the {colour} {shape}?", "It is {size}."),
+        ("What size is the {colour} {shape}? One word.", "{size}"),
+    ]
+    return [pick(rng, "size", ways, **t)]
+
+
+def _missing(rng: Random, things: list[dict]) -> list[Turn]:
+    gone = [s for s in SHAPES if s not in {t["shape"] for t in things}]
+    if not gone:
+        return _where(rng, things)
+    shape = rng.choice(gone)
+    thing = " ".join((rng.choice(list(COLOURS)), shape))
+    ways = [
+        ("What colour is the {shape}?", "There is no {shape} in this picture."),
+        ("Where is the {thing}?", "There is no {thing} in this picture."),
+        ("Is the {thing} large or small?", "I see no {thing} in this picture."),
+        ("Name the colour of the {shape} in one word.", "There is no {shape}."),
+    ]
+    return [pick(rng, "missing", ways, shape=shape, thing=thing)]
+
+
+def _all(rng: Random, things: list[dict]) -> list[Turn]:
+    n = len(things)
+    at = [f"{_full(t)} in the {t['place']}" for t in things]
+    short = [a(f"{t['colour']} {t['shape']}") for t in things]
+    count = "1 shape" if n == 1 else f"{n} shapes"
+    cells = [[t["size"], t["colour"], t["shape"], t["place"]] for t in things]
+    rest = " ".join(
+        f"{'First' if i == 0 else 'Then'} there is {_full(t)} in the {t['place']}."
+        for i, t in enumerate(things)
+    )
+    long = " ".join(
+        f"In the {t['place']} there is {a(t['shape'])}; it is {t['colour']} and {t['size']}."
+        for t in things
+    )
+    ways = [
+        ("Describe the picture.", f"The picture shows {series(at)}."),
+        ("What do you see?", f"I see {count}: {series(at)}."),
+        ("Describe everything in detail.", f"This is a simple scene with {count}. {long}"),
+        ("Describe the image in full sentences.", f"This scene has {count}. {rest}"),
+        ("List all shapes.", bullets(at)),
+        ("List everything as a numbered list.", numbered(at)),
+        ("Name the shapes briefly.", f"{series(short).capitalize()}."),
+        ("Give me the scene as JSON.", as_json([
+            {"shape": t["shape"], "colour": t["colour"], "size": t["size"], "place": t["place"]}
+            for t in things])),
+        ("Show the shapes as a Markdown table.", grid(["size", "colour", "shape", "place"], cells)),
+        ("What is shown here? Go from top to bottom.", f"From top to bottom: {'; '.join(at)}."),
+    ]  # fmt: skip
+    question, answer = rng.choice(ways)
+    return [Turn("describe", question, answer, f"describe: {question}")]
+
+
+SCENE = {
+    "count": (6, _count), "colour": (12, _colour), "shape": (8, _shape), "place": (14, _where),
+    "what is at": (13, _at), "is there": (12, _exists), "how many": (10, _how_many),
+    "size": (6, _size), "missing": (6, _missing), "describe": (22, _all),
+}  # fmt: skip
+
+
+def sign(rng: Random, facts: dict) -> list[Turn]:
+    """One question about a sign."""
+    word, number, way = facts["word"], facts["number"], facts["arrow"]
+    whole = word if number is None else f"{word} {number}"
+    colour, board = facts["colour"], facts["board"]
+    task = rng.choices(
+        ("text", "number", "colour", "board", "arrow", "says", "describe"),
+        (24, 14, 14, 12, 14, 10, 24),
+    )[0]
+    if task == "text":
+        return [pick(rng, task, [
+            ("What does the sign say?", 'The sign says "{whole}".'),
+            ("Read the sign.", "{whole}"),
+            ("What is written on the sign?", 'It reads "{whole}".'),
+            ("Which word is on the sign?", "The word on the sign is {word}."),
+            ("What is the text? Answer with the text only.", "{whole}"),
+            ("Please read the text to me.", 'The text is "{whole}".'),
+        ], whole=whole, word=word)]  # fmt: skip
+    if task == "number":
+        asks = ["What number is on the sign?", "Which number do you see?", "Give me the number only.",
+                "Is there a number on the sign?"]  # fmt: skip
+        some = ["The number is {number}.", "I see the number {number}.", "{number}",
+                "Yes, the number {number}."]  # fmt: skip
+        none = ["There is no number on this sign.", "I see no number.", "There is no number.",
+                "No, there is no number on it."]  # fmt: skip
+        answers = none if number is None else some
+        return [pick(rng, task, list(zip(asks, answers, strict=True)), number=number)]
+    if task == "colour":
+        return [pick(rng, task, [
+            ("What colour is the sign?", "The sign is {colour}."),
+            ("Which colour does the board have?", "The board is {colour}."),
+            ("Name the colour of the sign in one word.", "{colour}"),
+            ("What color is it?", "It is {colour}."),
+        ], colour=colour)]  # fmt: skip
+    if task == "board":
+        return [pick(rng, task, [
+            ("What shape is the sign?", "The sign is {board}."),
+            ("Which form does the board have?", "The board is {board}."),
+            ("Is the sign round, rectangular or diamond-shaped?", "It is {board}."),
+        ], board=board)]  # fmt: skip
+    if task == "arrow":
+        asks = ["Which way does the arrow point?", "Where does the arrow point? One word.",
+                "Is there an arrow?", "What direction does the sign show?"]  # fmt: skip
+        some = ["The arrow points {way}.", "{way}", "Yes, an arrow that points {way}.",
+                "The sign shows the way {way}."]  # fmt: skip
+        none = ["There is no arrow on this sign.", "There is no arrow.", "No, there is no arrow.",
+                "The sign shows no direction."]  # fmt: skip
+        answers = some if way else none
+        return [pick(rng, task, list(zip(asks, answers, strict=True)), way=way)]
+    if task == "says":
+        guess = word if rng.random() < 0.5 else rng.choice((*WORDS, *NUMBERED))
+        asks = ["Does the sign say {guess}?", "Is this {guess} sign?"]
+        yes = ["Yes, it says {word}.", "Yes, it is {guess} sign."]
+        no = ["No, it says {word}.", "No, it is {aword} sign."]
+        i = rng.randrange(2)
+        answer = (yes if guess == word else no)[i]
+        given = f"a {guess}" if i else guess
+        return [pick(rng, task, [(asks[i], answer)], guess=given, word=word, aword=f"a {word}")]
+    parts = {"text": word, "number": number, "colour": colour, "shape": board, "arrow": way}
+    rows = [[k, v if v is not None else "none"] for k, v in parts.items()]
+    num = f"Below it stands the number {number}. " if number is not None else ""
+    arrow = f"An arrow points {way}." if way else "There is no arrow."
+    numb = f"The number is {number}" if number is not None else "There is no number"
+    ways = [
+        ("Describe the picture.", f'The picture shows a {board} {colour} sign that says "{whole}". {arrow}'),
+        ("Describe everything in detail.",
+         f"This is a sign on a post. The board is {board} and its colour is {colour}. "
+         f'The word on it is "{word}". {num}{arrow}'),
+        ("What do you see?", f'I see {a(colour)} sign with the text "{whole}".'),
+        ("Give me the sign as JSON.", as_json(parts)),
+        ("Show the sign as a Markdown table.", grid(["part", "value"], rows)),
+        ("List what the sign shows.", bullets([f"{k}: {v}" for k, v in rows])),
+        ("Describe the sign in full sentences.",
+         f"The sign is {colour}. It is {board}. It says {word}. {numb}. {arrow}"),
+    ]  # fmt: skip
+    question, answer = rng.choice(ways)
+    return [Turn("describe", question, answer, f"describe: {question}")]

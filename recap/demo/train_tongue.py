@@ -1,0 +1,119 @@
+"""The second stage (the eye frozen) and the last one (all unfrozen): whole dialogues.
+
+Every picture is talked about afresh each time it comes by; the eye's tokens of a picture are kept in
+memory while the eye is frozen.
+"""
+
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from recap.demo import dialogue, eye, model, pool, stage, tongue
+
+BATCH = 32
+
+
+def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
+    """The merged tokens of each picture, batched by size."""
+    out: list[torch.Tensor | None] = [None] * len(items)
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for i, it in enumerate(items):
+        by_size.setdefault((it.rows, it.cols), []).append(i)
+    for (rows, cols), which in by_size.items():
+        for k in range(0, len(which), 64):
+            part = which[k : k + 64]
+            patches = np.stack([items[i].patches for i in part])
+            seen = eye.see(visual, eye.normalise(torch.from_numpy(patches)), rows, cols)
+            for i, s in zip(part, seen, strict=True):
+                out[i] = s
+    return out
+
+
+def dialogues(
+    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int
+) -> list[tuple[tongue.Sequence, list[int]]]:
+    """A fresh dialogue for each picture, in order of length, with the pictures it shows.
+
+    One in ten shows a second picture, with half the room for each; one in twenty shows none.
+    """
+    out = []
+    for i in range(len(items)):
+        chance = rng.random()
+        shown = [] if chance < 0.04 else [i, rng.randrange(len(items))] if chance < 0.14 else [i]
+        pictures = [(items[j].kind, items[j].facts) for j in shown]
+        lines = dialogue.talk(rng, pictures, room // max(1, len(shown)))
+        grids = [(items[j].rows, items[j].cols) for j in shown]
+        seq = tongue.encode(tok, lines, grids)
+        out.append((seq, [shown[k] for k in seq.pictures]))
+    out.sort(key=lambda d: len(d[0].ids))
+    return out
+
+
+def train(
+    work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float, whole: bool,
+    shards: int = 64, room: int = 700,
+) -> Path:  # fmt: skip
+    """Train the language half (or everything) for a budget of minutes; returns the checkpoint."""
+    torch.set_num_threads(1)
+    net = model.build(seed=1)
+    target = work / ("whole.pt" if whole else "tongue.pt")
+    if whole:
+        net.load_state_dict(stage.load(work / "tongue.pt")["net"])
+    else:
+        net.model.visual.load_state_dict(stage.load(work / "eye.pt")["visual"])
+    visual, language = net.model.visual, net.model.language_model
+    visual.requires_grad_(whole)
+    clock = stage.Clock(minutes, peak, warm=100, flat=0.1 if whole else 0.3)
+    named = list(language.named_parameters())
+    if whole:
+        named += list(visual.named_parameters())
+    opt = stage.Pair(named, peak)
+    if state := stage.load(target, clock):
+        net.load_state_dict(state["net"])
+        opt.load_state_dict(state["opt"])
+
+    def keep() -> None:
+        stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
+
+    kept: dict[int, list[torch.Tensor]] = {}
+    last_save, recent, turn = time.time(), [], clock.step + (1_000_000 if whole else 0)
+    while not clock.done:
+        ready = [n for n in range(shards) if pool.path(work / "pool", n).exists()]
+        number = ready[turn % len(ready)]
+        turn += 1
+        items = pool.load(work / "pool", number)
+        if not whole and number not in kept:
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                kept[number] = [s.bfloat16() for s in look(visual, items)]
+        talks = dialogues(tok, items, Random(f"talk{turn}"), room)
+        starts = list(range(0, len(talks), BATCH))
+        for k in np.random.default_rng(turn).permutation(len(starts)):
+            part = talks[starts[k] : starts[k] + BATCH]
+            with torch.autocast("cpu", torch.bfloat16):
+                if whole:
+                    need = sorted({j for _, shown in part for j in shown})
+                    seen = dict(zip(need, look(visual, [items[j] for j in need]), strict=True))
+                else:
+                    seen = kept[number]
+                features = [[seen[j] for j in shown] for _, shown in part]
+                loss, count = tongue.loss_of(language, [s for s, _ in part], features)
+            loss.backward()
+            opt.step(clock.rate())
+            clock.step += 1
+            recent.append((loss.item(), count))
+            if clock.step % 25 == 0:
+                mean = np.average([r[0] for r in recent], weights=[r[1] for r in recent])
+                print(f"{target.stem} {clock.step} {clock.elapsed:.0f} s loss {mean:.4f} "
+                      f"rate {clock.rate():.2e}", flush=True)  # fmt: skip
+                recent.clear()
+            if clock.done:
+                break
+            if time.time() - last_save > 150:
+                keep()
+                last_save = time.time()
+    keep()
+    return target
