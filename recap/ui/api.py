@@ -30,25 +30,26 @@ class Api:
         try:
             return sessions.of_owner(owner) or sessions.new(loader.target, owner=owner)
         except NotReadyError as error:
-            raise gr.Error(str(error)) from None
+            raise gr.Error(str(error), print_exception=False) from None
 
     def chat(
-        self, question: str, image: str | None, decoder: str, request: gr.Request
+        self, message: dict[str, Any], decoder: str, request: gr.Request
     ) -> Iterator[dict[str, Any]]:
-        """Ask the next question of this client's conversation, optionally with an image file.
+        """Ask the next question of this client's conversation.
 
+        message: {"text": the question, "files": image files, new ones only}. decoder: one of DECODERS.
         Yields {"text": so far} and at the end the whole turn: text, token_ids, tokens, passes,
         tokens_per_pass, tokens_per_s, levels and more.
         """
         session = self.session(request)
         limit = self.handlers.max_new_tokens
-        paths = [image] if image else []
+        text, paths = message.get("text") or "", message.get("files") or []
         try:
-            for progress in work.answer(session, question, paths, decoder, max_new_tokens=limit):
+            for progress in work.answer(session, text, paths, decoder, max_new_tokens=limit):
                 done = progress.turn
                 yield done.as_dict() if done is not None else {"text": progress.text}
         except ValueError as error:
-            raise gr.Error(str(error)) from None
+            raise gr.Error(str(error), print_exception=False) from None
 
     def compare(self, request: gr.Request) -> dict[str, Any]:
         """Run every other decoder on the last turn, from the same state.
@@ -58,7 +59,9 @@ class Api:
         """
         session = self.session(request)
         if not session.turns:
-            raise gr.Error("There is no answer to compare: call /chat first.")
+            raise gr.Error(
+                "There is no answer to compare: call /chat first.", print_exception=False
+            )
         for _ in work.compare(session, only_cheap=False):
             pass
         record = session.turns[-1]
@@ -82,13 +85,14 @@ class Api:
 def endpoints(handlers: Handlers) -> None:
     """Register the endpoints; to be called inside the page's `gr.Blocks`."""
     api = Api(handlers)
-    question = gr.Textbox("", label="question", visible=False)
-    image = gr.File(label="image", type="filepath", visible=False)
+    message = gr.MultimodalTextbox(
+        label="message", file_count="multiple", visible=False, max_plain_text_length=8000
+    )
     decoder = gr.Dropdown(list(DECODERS), value="recap", label="decoder", visible=False)
     result = gr.JSON(label="turn", visible=False)
     said = gr.Textbox(label="said", visible=False)
     door = gr.Button(visible=False)
     engine = {"concurrency_limit": 8, "concurrency_id": "engine"}
-    door.click(api.chat, [question, image, decoder], result, api_name="chat", **engine)
+    door.click(api.chat, [message, decoder], result, api_name="chat", **engine)
     door.click(api.compare, None, result, api_name="compare", **engine)
     door.click(api.clear, None, said, api_name="clear")

@@ -13,6 +13,8 @@ from PIL import Image
 
 from .inspector import ASSETS
 
+EXAMPLES = ASSETS / "examples"
+
 THUMB = (184, 138)
 
 
@@ -26,7 +28,7 @@ class Example:
     questions: tuple[str, ...]
 
 
-def load_examples(folder: Path = ASSETS / "examples") -> list[Example]:
+def load_examples(folder: Path = EXAMPLES) -> list[Example]:
     """The examples of a folder; none if it has no examples.json."""
     listing = folder / "examples.json"
     if not listing.is_file():

@@ -140,7 +140,7 @@ class Handlers:
 
     def compare(self, id_: str) -> Iterator[Updates]:
         """After an answer: the other decoders on the same turn; the chat is not touched."""
-        yield from self._compare(id_, only_cheap=True)
+        yield from self._compare(id_, only_cheap=self.loader.name != "demo")
 
     def compare_all(self, id_: str) -> Iterator[Updates]:
         """The same, dear runs included."""

@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from ..service import ModelLoader, Sessions
+from .examples import EXAMPLES, load_examples
 from .inspector import style
 from .page import build
 
@@ -20,6 +22,7 @@ VARIABLES = {
     "RECAP_DEVICE": "cpu, cuda, cuda:0, ...; default: a GPU if there is one",
     "RECAP_DTYPE": "float32, bfloat16 or float16; default: chosen for the device",
     "RECAP_MAX_NEW_TOKENS": "longest answer, default 256",
+    "RECAP_EXAMPLES": "folder with an examples.json for the gallery, default assets/examples",
     "RECAP_HOST": "address to listen on, default 127.0.0.1",
     "RECAP_PORT": "port to listen on, default 7860",
     "RECAP_SESSIONS": "most sessions at once, default 32",
@@ -35,6 +38,7 @@ class Settings:
     device: str = ""
     dtype: str = ""
     max_new_tokens: int = 256
+    examples: str = str(EXAMPLES)
     host: str = "127.0.0.1"
     port: int = 7860
     sessions: int = 32
@@ -97,7 +101,8 @@ def sweep(sessions: Sessions) -> None:
 
 def serve(settings: Settings, loader: ModelLoader, sessions: Sessions) -> None:
     """Build the page and serve it until the process ends."""
-    demo = build(loader, sessions, max_new_tokens=settings.max_new_tokens)
+    examples = load_examples(Path(settings.examples))
+    demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
     sweep(sessions)
     demo.queue(default_concurrency_limit=8)
     demo.launch(

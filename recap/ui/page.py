@@ -10,16 +10,17 @@ from ..drafters import DECODERS
 from ..service import ModelLoader, Sessions
 from . import api, texts
 from .charts import DECODER_NAMES
-from .examples import load_examples, picker
+from .examples import Example, picker
 from .handlers import Handlers
 from .inspector import inspector
 
 IMAGE_TYPES = ["image"]
 
 
-def build(loader: ModelLoader, sessions: Sessions, *, max_new_tokens: int = 256) -> gr.Blocks:
+def build(
+    loader: ModelLoader, sessions: Sessions, examples: list[Example], *, max_new_tokens: int = 256
+) -> gr.Blocks:
     """The whole page over a model that may still be loading."""
-    examples = load_examples()
     handlers = Handlers(loader, sessions, examples, max_new_tokens=max_new_tokens)
     p = handlers.parts = SimpleNamespace()
     with gr.Blocks(title="Recap", fill_width=True, analytics_enabled=False) as demo:
@@ -82,6 +83,7 @@ def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
 
 def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     """Connect the events. Answers and comparisons of several sessions may run side by side."""
+    api.endpoints(handlers)  # first: it takes the names
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     engine = {**quiet, "concurrency_limit": 8, "concurrency_id": "engine"}
     chat_out = [p.box, p.chat, p.state, p.status, p.trace, p.results, p.levels]
@@ -92,7 +94,6 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     demo.unload(handlers.unload)
     asked = p.box.submit(handlers.answer, chat_in, chat_out, **engine)
     asked.then(handlers.compare, p.state, compare_out, **engine)
-    api.endpoints(handlers)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
     clear_out = [p.chat, p.box, p.status, p.results]
     p.clear.click(handlers.clear, p.state, clear_out, **quiet)

@@ -26,7 +26,7 @@ UPDATE_S = 0.05
 CLOCK_S = 0.5
 """While nothing happens (a long prompt), the clock moves this often."""
 
-CHEAP_S = 10.0
+CHEAP_S = 20.0
 """A comparison run that is expected to take longer than this is not started by itself."""
 
 

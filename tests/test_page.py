@@ -1,0 +1,338 @@
+"""The page as a person uses it: the real app, the real model, Chromium. Needs chromium on the machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFilter
+
+from .browser import FLAGS, Person, Watch, chromium_path, running_app
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed"),
+]
+
+WIDE = {"width": 1400, "height": 900}
+NARROW = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_app(tmp_path_factory.mktemp("app") / "log.txt") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, address):
+    """visit(**viewport) -> a Person in a browser context of their own."""
+    watch, contexts = Watch(), []
+
+    def new(**more) -> Person:
+        context = chromium.new_context(viewport=more.pop("viewport", WIDE), **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        watch.on(page, address)
+        return Person(page, address)
+
+    yield new
+    for context in contexts:
+        context.close()
+    assert watch.faults == []
+
+
+@pytest.fixture
+def person(visit) -> Person:
+    return visit().open()
+
+
+def photograph(path: Path) -> Path:
+    """Something like a photograph: a blurred landscape with grain, 900 x 600."""
+    picture = Image.new("RGB", (900, 600), (140, 180, 220))
+    draw = ImageDraw.Draw(picture)
+    random_ = random.Random(5)
+    for layer in range(6):
+        shade = 150 - 20 * layer
+        top = 250 + 55 * layer
+        points = [(x, top + random_.randint(-40, 40)) for x in range(0, 901, 60)]
+        draw.polygon([(0, 600), *points, (900, 600)], fill=(shade // 2, shade, shade // 3))
+    picture = picture.filter(ImageFilter.GaussianBlur(3))
+    grain = Image.effect_noise((900, 600), 30).convert("RGB")
+    Image.blend(picture, grain, 0.12).save(path, quality=85)
+    return path
+
+
+def test_a_conversation_about_an_example(person):
+    """Pick, ask, follow up, switch the decoder; the comparison and the tree come by themselves."""
+    person.pick(0)
+    first = person.ask()
+    assert first.strip() not in ("", "…")
+    person.compared()
+    results = person.page.locator("#results").inner_text()
+    assert "identical output: yes" in results
+    for name in ("Recap (this answer)", "Token Recycling", "Prompt lookup", "Plain"):
+        assert name in results
+    person.page.locator("#levels .js-plotly-plot").wait_for()
+    charts = person.page.locator("#levels").inner_text()
+    for word in (
+        "look-ups",
+        "hits",
+        "accepted hits",
+        "3-token key",
+        "Token Recycling's table",
+        "n = 1",
+    ):
+        assert word in charts
+    for word in ("look-up", "hit", "accepted hit"):
+        assert person.page.locator(".rc-words dt", has_text=word).count()
+
+    person.ask("Please describe it in detail.")
+    person.compared()
+    person.decoder("Plain")
+    person.ask("What is it?")
+    assert "1.00 tokens a pass" in person.status
+    person.compared()
+    assert "Plain (this answer)" in person.page.locator("#results").inner_text()
+    assert len(person.answers) == 3
+    assert person.counters["mounts"] == 1
+
+
+def test_moving_through_the_steps(person):
+    """Buttons, slider, keys, the token strip, other runs: the same tree component all the time."""
+    person.pick(0)
+    person.ask()
+    person.compared()
+    page = person.page
+    steps = person.place()[1]
+    assert steps >= 2
+    assert person.counters["steps"] >= steps
+    person.button("First step").click()
+    assert person.place() == (1, steps)
+    assert person.sentence().startswith("Step 1:")
+    person.button("One step on").click()
+    assert person.place() == (2, steps)
+    person.button("One step back").click()
+    assert person.place() == (1, steps)
+    person.button("Last step").click()
+    assert person.place() == (steps, steps)
+
+    slider = page.locator(".rt-slider")
+    slider.fill("2")
+    assert person.place() == (2, steps)
+    stage = page.locator(".rt-stage")
+    stage.focus()
+    for key, place in (("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", steps)):
+        page.keyboard.press(key)
+        assert person.place() == (place, steps), key
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")  # into the tree
+    assert page.locator(".rt-detail").inner_text()
+    assert person.button("Follow the newest step").get_attribute("aria-pressed") == "false"
+    page.keyboard.press("Space")
+    person.until(lambda: person.place()[0] > 1, "the steps to play")
+    page.keyboard.press("Space")
+
+    group = page.locator(".rt-group:not([disabled])").nth(1)
+    group.click()
+    assert person.place()[0] == 2
+
+    person.button("Token Recycling").click()
+    person.until(lambda: "hexagon" or True, "")
+    assert page.locator(".rt-answer").inner_text()
+    person.button("Plain").click()
+    assert "1.00 a pass" in page.locator(".rt-summary").inner_text()
+    person.button("First step").click()
+    assert "nothing was drafted" in person.sentence()
+    person.button("Recap").click()
+    person.button("Follow the newest step").click()
+    assert person.place() == (steps, steps)
+    assert person.counters["mounts"] == 1
+    assert person.counters["draws"] >= 10
+
+
+def test_every_step_is_drawn_in_replay(person):
+    person.pick(0)
+    person.ask()
+    person.compared()
+    steps = person.place()[1]
+    person.button("First step").click()
+    person.page.locator(".rt-speed").select_option("30")
+    person.page.evaluate("window.__recapTree.drawn = []")
+    person.button("First step").click()
+    person.button("Play the steps").click()
+    person.until(lambda: person.place()[0] == steps, "the last step")
+    drawn = person.counters["drawn"]
+    assert [i for i in range(steps) if not drawn[i]] == []
+
+
+def test_details_of_a_node(person):
+    """Hover shows what each level said; the tree tells its four kinds of node apart."""
+    person.pick(0)
+    person.ask()
+    person.compared()
+    page = person.page
+    person.ask("Please describe it in detail.")
+    person.compared()
+    person.button("First step").click()
+    _, steps = person.place()
+    for _ in range(steps):
+        if page.locator(".rt-node.rt-accepted").count():
+            break
+        person.button("One step on").click()
+    assert page.locator(".rt-node.rt-root").count() == 1
+    node = page.locator(".rt-node.rt-accepted").first
+    node.hover()
+    detail = page.locator(".rt-detail").inner_text()
+    for word in ("accepted", "token id", "depth", "confidence", "weight", "mixed probability"):
+        assert word in detail
+    node.click()
+    page.mouse.move(0, 0)
+    assert page.locator(".rt-detail").count() == 1  # a click keeps it
+
+
+def test_stop_within_a_pass(person):
+    """Stop ends the answer, keeps what is there, and the chat goes on."""
+    person.pick(0)
+    person.ask()
+    person.decoder("Plain")
+    for _ in range(6):  # a fast machine may finish first
+        before = len(person.answers)
+        person.type("Please describe everything in great detail.")
+        person.send()
+        stop = person.page.get_by_role("button", name="Stop", exact=True)
+        try:
+            stop.click(timeout=3000)
+        except Exception:
+            pass
+        person.until(lambda n=before: len(person.answers) > n, "an answer")
+        person.page.locator("#status .rc-status.done").wait_for()
+        person.until(lambda: "tokens a pass" in person.status, "the figures")
+        if person.status.startswith("stopped"):
+            break
+    else:
+        pytest.fail("no answer could be stopped")
+    person.compared(2)
+    assert "identical output: yes" in person.page.locator("#results").inner_text()
+    person.decoder("Recap")
+    assert person.ask("What is it?").strip()
+
+
+def test_a_photograph(person, tmp_path):
+    """An upload of the person's own is answered like any image."""
+    person.upload(photograph(tmp_path / "photo.jpg"))
+    person.until(lambda: person.page.locator("#box img").count() == 1, "the upload")
+    assert person.ask("What do you see?").strip()
+    person.compared()
+
+
+def test_not_an_image(person, tmp_path):
+    """One clear sentence, and the chat goes on."""
+    text = tmp_path / "notes.txt"
+    text.write_text("no image")
+    person.upload(text)
+    person.page.get_by_text("Invalid file type: notes.txt").wait_for()
+    broken = tmp_path / "broken.png"
+    broken.write_text("no image either")
+    person.upload(broken)
+    person.until(
+        lambda: "broken.png" in person.page.locator("#box").inner_html(), "the file in the box"
+    )
+    person.type("What is it?")
+    person.send()
+    person.until(lambda: "is not an image" in " ".join(person.answers), "the sentence")
+    assert (
+        person.answers[-1].strip()
+        == "“broken.png” is not an image; try a PNG, JPEG, GIF or WebP file."
+    )
+    person.pick(0)
+    assert "not an image" not in person.ask()
+
+
+def test_a_further_image_is_said(person, tmp_path):
+    person.pick(0)
+    person.ask()
+    person.upload(photograph(tmp_path / "photo.jpg"))
+    person.until(lambda: person.page.locator("#box img").count() == 1, "the upload")
+    person.ask("What do you see now?")
+    assert "further image joined" in person.status
+    assert len(person.answers) == 2
+
+
+def test_clear_begins_anew(person):
+    person.pick(0)
+    person.ask()
+    person.page.locator("#clear").click()
+    person.until(lambda: person.answers == [], "an empty chat")
+    person.pick(0)
+    person.ask()
+    assert len(person.answers) == 1
+
+
+def test_two_people_see_nothing_of_each_other(visit):
+    alone = visit().open()
+    alone.pick(0)
+    expected = alone.ask()
+    one, two = visit().open(), visit().open()
+    one.pick(0)
+    two.pick(1)
+    one.send()
+    two.send()
+    for someone in (one, two):
+        someone.until(lambda s=someone: "tokens a pass" in s.status, "an answer")
+        someone.compared()
+    assert one.answers == [expected]
+    assert len(two.answers) == 1
+    strip_one = one.page.locator(".rt-answer").inner_text()
+    assert strip_one == alone.page.locator(".rt-answer").inner_text()
+    assert one.page.locator("#chat .user-row").count() == 1
+    two.page.locator("#clear").click()
+    two.until(lambda: two.answers == [], "an empty chat")
+    assert one.answers == [expected]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_narrow(visit, dark):
+    """390 px wide: nothing sticks out, everything is reachable."""
+    person = visit(viewport=NARROW, has_touch=True).open(dark=dark)
+    person.pick(0)
+    person.ask()
+    person.compared()
+    page = person.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    person.button("First step").click()
+    assert person.place()[0] == 1
+    assert page.locator(".rt-stage").bounding_box()["width"] <= NARROW["width"]
+
+
+def test_keyboard_alone(person):
+    """From the example to the steps without a pointer."""
+    page = person.page
+    page.locator(".rc-thumb").first.focus()
+    page.keyboard.press("Enter")
+    box = page.locator("#box textarea")
+    person.until(lambda: bool(box.input_value()), "the question in the box")
+    box.focus()
+    page.keyboard.press("Enter")
+    person.until(lambda: "tokens a pass" in person.status, "an answer")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('rt-stage')"):
+            break
+    else:
+        pytest.fail("the tree cannot be reached with the Tab key")
+    page.keyboard.press("Home")
+    assert person.place()[0] == 1
