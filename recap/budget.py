@@ -1,6 +1,13 @@
-"""How many candidates a pass should carry on this machine."""
+"""How many candidates a pass should carry on this machine.
+
+A packed pass costs more with every row: little on a GPU, much on a CPU. `PassCost` holds the measured
+time by rows; `watch` follows a growing tree and says where the expected tokens per second are highest.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 
 def default_budget(device: str) -> int:
@@ -11,3 +18,81 @@ def default_budget(device: str) -> int:
     (63, 15)
     """
     return 15 if device.startswith("cpu") else 63
+
+
+class PassCost:
+    """Seconds of one packed pass by rows (the root included), interpolated between measured points.
+
+    points: (rows, seconds), rows ascending from 1. per_node_s: what drafting and observing one
+    candidate takes on top. Times are made non-decreasing, since noise must not make rows look free.
+
+    >>> cost = PassCost([(1, 0.010), (3, 0.014)])
+    >>> [round(cost.seconds(rows), 3) for rows in (1, 2, 3, 5)]
+    [0.01, 0.012, 0.014, 0.018]
+    """
+
+    def __init__(
+        self, points: Sequence[tuple[int, float]], *, per_node_s: float = 0.0, largest: int = 256
+    ) -> None:
+        if not points or points[0][0] != 1:
+            raise ValueError("A pass cost needs points from one row on.")
+        points = list(points)
+        if len(points) == 1:
+            points.append((2, points[0][1]))
+        table = [0.0, points[0][1]]
+        slope = 0.0
+        for (rows, seconds), (next_rows, next_seconds) in pairwise(points):
+            slope = max(0.0, (next_seconds - seconds) / (next_rows - rows))
+            for _ in range(rows, next_rows):
+                table.append(table[-1] + slope)
+        while len(table) <= largest:  # beyond the last point: its slope goes on
+            table.append(table[-1] + slope)
+        self._table = [
+            seconds + per_node_s * max(rows - 1, 0) for rows, seconds in enumerate(table)
+        ]
+        self.points = points
+
+    def seconds(self, rows: int) -> float:
+        """Expected time of a pass with that many rows."""
+        return self._table[min(rows, len(self._table) - 1)]
+
+    def watch(self) -> Watch:
+        """Follow one tree while it grows."""
+        return Watch(self._table)
+
+
+class Watch:
+    """Finds the size of one growing tree at which expected tokens per second peak.
+
+    Candidates must come best first. `best` is the number of candidates to keep.
+    """
+
+    __slots__ = ("_gain", "_nodes", "_rate", "_table", "best")
+
+    def __init__(self, table: Sequence[float]) -> None:
+        self._table = table
+        self._gain, self._nodes = 1.0, 0  # the target's own token is certain
+        self._rate = 1.0 / table[1]
+        self.best = 0
+
+    def more(self, score: float) -> bool:
+        """Count the next best candidate in -> whether growing on can still pay.
+
+        score: estimated probability that the candidate is accepted; later ones are no better.
+        """
+        table, nodes = self._table, self._nodes + 1
+        gain = self._gain + score
+        self._nodes, self._gain = nodes, gain
+        if nodes + 1 >= len(table):
+            return False
+        rate = gain / table[nodes + 1]
+        if rate > self._rate:
+            self._rate, self.best = rate, nodes
+            return True
+        # could as many more of the same quality as fit ever beat the best rate?
+        ahead = 1
+        while nodes + 1 + ahead < len(table):
+            if gain + ahead * score > self._rate * table[nodes + 1 + ahead]:
+                return True
+            ahead *= 2
+        return False

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from PIL import Image, UnidentifiedImageError
 
+from .calibration import pass_cost
 from .chat import Conversation
 from .compare import answer_apart, first_difference
 from .config import RecapConfig
@@ -50,7 +51,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: by device)")
     parser.add_argument("--threads", type=int, help="CPU threads of torch")
     parser.add_argument(
-        "--budget", type=int, help="candidates a pass for Recap (default: 63 on a GPU, 15 on a CPU)"
+        "--budget",
+        default="auto",
+        metavar="N",
+        help="candidates a pass for Recap: a fixed number, or auto (as many as pay on this machine)",
     )
 
 
@@ -69,22 +73,20 @@ def load_from(options: argparse.Namespace) -> Target:
     return load_target(options.model, **settings)
 
 
-def config_from(options: argparse.Namespace, target: Target) -> RecapConfig:
-    """Recap's settings: the budget asked for, or the machine's."""
-    from .budget import default_budget
-
-    budget = options.budget if options.budget is not None else default_budget(target.device)
-    if budget < 0:
-        raise ValueError("--budget must be 0 (no candidates) or more.")
-    return RecapConfig(budget=budget)
-
-
 def drafter_from(name: str, options: argparse.Namespace, target: Target) -> Drafter:
     """A fresh drafter; only Recap has settings here."""
-    settings: dict[str, Any] = {}
-    if name == "recap":
-        settings["config"] = config_from(options, target)
-    return make_drafter(name, vocab_size=target.vocab_size, **settings)
+    if name != "recap":
+        return make_drafter(name, vocab_size=target.vocab_size)
+    if options.budget == "auto":
+        cost = pass_cost(target)
+        return make_drafter(name, vocab_size=target.vocab_size, cost=cost)
+    try:
+        config = RecapConfig(budget=int(options.budget))
+    except ValueError:
+        raise ValueError('--budget must be a number of candidates, or "auto".') from None
+    if config.budget < 0:
+        raise ValueError("--budget must be 0 (no candidates) or more.")
+    return make_drafter(name, vocab_size=target.vocab_size, config=config)
 
 
 def open_image(path: str) -> Image.Image:

@@ -43,6 +43,13 @@ class RecapConfig:
     min_score: float = 1e-4
     """A candidate expected to be accepted less often than this is not worth its row."""
 
+    calibrate: bool = True
+    """Correct a candidate's estimated acceptance by how often candidates of its class (most exact level
+    that answered, length of the lookup's match, bin of probability) were accepted so far."""
+
+    calibration_prior: float = 4.0
+    """Pseudo-count of the calibration in expected acceptances: below it a class is trusted as it is."""
+
     lookup: bool = True
     """Propose what followed the longest earlier match of the current tail (prompt + answer)."""
 

@@ -101,7 +101,8 @@ class KVCache(Cache):
         return views
 
     def _grow(self, length: int, like: torch.Tensor) -> None:
-        wanted = max(length, 2 * self.capacity, self._capacity if self._rows is None else 0)
+        first = max(length + GRAIN, self._capacity)  # room for an answer behind the prompt
+        wanted = max(length, 2 * self.capacity) if self.capacity else first
         wanted = -(-wanted // GRAIN) * GRAIN
         _, heads, _, width = like.shape
         shape = (len(self.layers), 2, 1, heads, wanted, width)

@@ -147,6 +147,12 @@ class TreeBuilder:
         self._index[parent, token] = handle
         return handle
 
+    def cut(self, count: int) -> None:
+        """Keep the first `count` candidates that were added (parents came first, so it stays a tree)."""
+        for node in self._nodes[count:]:
+            del self._index[node.parent, node.token]
+        del self._nodes[count:]
+
     def pack(self) -> CandidateTree:
         """The finished tree. The chain of best children comes first, so that accepting it moves no KV."""
         best: dict[int, int] = {}

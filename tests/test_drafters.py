@@ -115,7 +115,7 @@ def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order
     """Along whole answers: budget, depth, fan-out, no blocked token, no repeated edge, sources."""
     target = ScriptedTarget(vocab_size=12, seed=seed, order=order, eos=False)
     config = RecapConfig(
-        budget=budget, max_depth=depth, max_children=children, lookup=lookup, top_k=4
+        budget=budget, max_depth=depth, max_children=children, lookup=lookup, top_k=4, calibrate=False
     )
     drafter = make_drafter("recap", vocab_size=12, config=config)
     conversation = Conversation(target)

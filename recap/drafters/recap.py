@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..acceptance import Acceptance
+from ..budget import PassCost
 from ..config import RecapConfig
 from ..lookup import NO_MATCH, Match, SuffixLookup
 from ..memory import PersistentMemory, RequestMemory, Row, confidence, key2, key3
@@ -19,13 +21,26 @@ from ..trace import LEVELS, LevelCount
 from ..tree import ROOT, CandidateTree, TreeBuilder, Vote
 from .base import Predictions
 
+_MATCHES = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    4,
+    5,
+    5,
+    5,
+    6,
+)  # class of a lookup's match by its length, the last repeats
+_CLASSES = 4 * (max(_MATCHES) + 1)
 _NONE = -1  # a token that does not exist: no key reaches across it
 
 
 class _Asked:
     """What the sources answered at one place in the tree, kept until the pass is observed."""
 
-    __slots__ = ("continuation", "keys", "mixed", "rows", "weights")
+    __slots__ = ("class_", "continuation", "keys", "mixed", "rows", "weights")
 
     def __init__(
         self,
@@ -34,9 +49,14 @@ class _Asked:
         weights: list[float],
         continuation: int | None,
         mixed: dict[int, float],
+        matched: int,
     ) -> None:
         self.keys, self.rows, self.weights = keys, rows, weights
         self.continuation, self.mixed = continuation, mixed
+        level = 3 if rows[0] else 2 if rows[1] else 1 if rows[2] else 0
+        kinds = _CLASSES // 4
+        # classes of calibration: for the tokens of the levels, and for the lookup's own token
+        self.class_ = (level * kinds, level * kinds + _MATCHES[min(matched, len(_MATCHES) - 1)])
 
 
 class _Place:
@@ -62,7 +82,9 @@ class RecapDrafter:
     """Drafts from what the target itself predicted earlier.
 
     vocab_size: width of the target's logits. memory: a persistent 1-token memory to share with other
-    drafters of the same isolation area; by default the drafter owns one.
+    drafters of the same isolation area; by default the drafter owns one. cost: time of a packed pass by
+    rows on this machine; with it a tree grows only as far as its candidates pay for their rows, up to
+    the config's budget.
     """
 
     name = "recap"
@@ -72,12 +94,15 @@ class RecapDrafter:
         vocab_size: int,
         config: RecapConfig | None = None,
         memory: PersistentMemory | None = None,
+        cost: PassCost | None = None,
     ) -> None:
         self.config = config or RecapConfig()
         self.top_k = self.config.top_k
         self.seeds = self.config.seed_prompt
         self.memory = memory or PersistentMemory(vocab_size, self.top_k)
         self.request = RequestMemory(self.top_k, self.config.request_rows)
+        self.acceptance = Acceptance(_CLASSES, prior=self.config.calibration_prior)
+        self.cost = cost
         self.lookup = SuffixLookup()
         self._blocked: frozenset[int] = frozenset()
         self._terminal: frozenset[int] = frozenset()
@@ -90,6 +115,7 @@ class RecapDrafter:
         """Forget everything, the persistent memory included."""
         self.memory.clear()
         self.request.clear()
+        self.acceptance.clear()
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
@@ -137,7 +163,10 @@ class RecapDrafter:
         queue: list[tuple[float, int, int, int]] = []
         self._expand(places, ROOT, queue)
         budget = cfg.budget
+        pays = self.cost.watch() if self.cost is not None else None
         while queue and budget:
+            if pays is not None and not pays.more(-queue[0][0]):
+                break
             negative, parent, rank, token = heapq.heappop(queue)
             above = places[parent]
             if rank + 1 < len(above.children):
@@ -160,6 +189,9 @@ class RecapDrafter:
                 if cfg.lookup:
                     place.match = self.lookup.step(above.match, token)
                 self._expand(places, handle, queue)
+        if pays is not None:
+            grown.cut(pays.best)
+            self._asked = {h: asked for h, asked in self._asked.items() if h <= pays.best}
         tree = grown.pack()
         self._order = grown.order
         return tree
@@ -182,12 +214,18 @@ class RecapDrafter:
         used = _edges_from(places, handle)
         blocked = self._blocked
         children = place.children
+        estimate = self.acceptance.estimate if cfg.calibrate else None
         for token in sorted(mixed, key=mixed.__getitem__, reverse=True):
-            score = factor * mixed[token]
+            chance = mixed[token]
+            if estimate is not None:
+                chance = estimate(asked.class_[token == asked.continuation], chance)
+            score = factor * chance
             if score < cfg.min_score or len(children) == cfg.max_children:
                 break
             if token not in blocked and token not in used:
                 children.append((score, token))
+        if estimate is not None:
+            children.sort(reverse=True)
         if children:
             score, token = children[0]
             heapq.heappush(queue, (-score, handle, 0, token))
@@ -216,7 +254,8 @@ class RecapDrafter:
         mixed = mix(rows, weights, looked_up=continuation, lookup_share=share)
         if share and any(weights):
             weights = [w * (1.0 - share) for w in weights]
-        return _Asked((has3, has2, has1), rows, [*weights, share], continuation, mixed)
+        matched = match.length if continuation is not None else 0
+        return _Asked((has3, has2, has1), rows, [*weights, share], continuation, mixed, matched)
 
     # -- observe ---------------------------------------------------------------------------------
 
@@ -230,7 +269,24 @@ class RecapDrafter:
         confirmed = {ROOT, *accepted}
         order = [ROOT, *accepted, *(r for r in range(len(tree)) if r not in confirmed)]
         self._write([tails[row] for row in order], predictions, np.asarray(order))
+        if self.config.calibrate:
+            self._calibrate(tree, accepted)
         return self._count(tree, accepted)
+
+    def _calibrate(self, tree: CandidateTree, accepted: Sequence[int]) -> None:
+        """Tell the calibration which candidates under the accepted branch were right."""
+        at = ROOT
+        for right in (*accepted, None):
+            asked = self._asked.get(self._order[at])
+            if asked is None:
+                return
+            for row in range(at + 1, len(tree)):
+                if tree.parents[row] == at:
+                    token = tree.tokens[row]
+                    class_ = asked.class_[token == asked.continuation]
+                    self.acceptance.record(class_, asked.mixed[token], row == right)
+            if right is not None:
+                at = right
 
     def _write(
         self,

@@ -1,0 +1,58 @@
+"""How often candidates are really accepted, learned online from the target's own verdicts.
+
+The mixture's probability is a guess: a stored prediction is older than the place where it is used. Each
+pass says for every candidate under the accepted branch whether it was right. `Acceptance` keeps, per
+class of place (the most exact level that answered, and the length of the lookup's match) and per bin of
+mixed probability, the accepted count beside the expected one; their ratio corrects the next guess. No torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+BINS = 12
+"""Bins of the mixed probability, half an octave each; the last holds everything below 2 ** -5.5."""
+
+
+def bin_of(probability: float) -> int:
+    """Half-octave bin: 0 for (0.71, 1], 1 for (0.5, 0.71], ...
+
+    >>> [bin_of(p) for p in (1.0, 0.75, 0.7, 0.5, 0.49, 0.001)]
+    [0, 0, 1, 2, 2, 11]
+    """
+    if probability >= 1.0:
+        return 0
+    return min(int(-2.0 * math.log2(probability)), BINS - 1) if probability > 0 else BINS - 1
+
+
+class Acceptance:
+    """Ratios of accepted to expected candidates, per class and bin.
+
+    classes: number of classes. prior: pseudo-count with ratio 1 (in expected acceptances), so that a
+    class that was hardly seen is trusted as it is. ceiling: largest estimate of one candidate.
+    """
+
+    def __init__(self, classes: int, *, prior: float = 4.0, ceiling: float = 0.98) -> None:
+        self.prior, self.ceiling = prior, ceiling
+        self.expected = [[0.0] * BINS for _ in range(classes)]
+        self.accepted = [[0.0] * BINS for _ in range(classes)]
+        self.ratio = [[1.0] * BINS for _ in range(classes)]
+
+    def clear(self) -> None:
+        """Back to trusting the mixture."""
+        for table, value in ((self.expected, 0.0), (self.accepted, 0.0), (self.ratio, 1.0)):
+            for row in table:
+                row[:] = [value] * BINS
+
+    def estimate(self, class_: int, probability: float) -> float:
+        """Corrected probability that this candidate is accepted, given that its parent is."""
+        corrected = probability * self.ratio[class_][bin_of(probability)]
+        return corrected if corrected < self.ceiling else self.ceiling
+
+    def record(self, class_: int, probability: float, accepted: bool) -> None:
+        """A candidate under an accepted node, its mixed probability, and the target's verdict."""
+        where = bin_of(probability)
+        expected, right = self.expected[class_], self.accepted[class_]
+        expected[where] += probability
+        right[where] += accepted
+        self.ratio[class_][where] = (right[where] + self.prior) / (expected[where] + self.prior)

@@ -1,0 +1,122 @@
+"""Time the real packed pass on this machine, once, and remember it on disk.
+
+The measurement takes the target through its public protocol, so it times exactly what decoding runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .budget import PassCost
+from .targets.base import KVState, Segment, Target
+
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Row counts that are timed."""
+
+CONTEXT = 256
+"""Tokens in the cache while timing: a short chat about one image."""
+
+PER_NODE_S = 25e-6
+"""Drafting and observing one candidate, from `python -m recap.bench.overhead` (one busy CPU core)."""
+
+
+def measure_pass_cost(
+    target: Target,
+    *,
+    rows: Sequence[int] = ROWS,
+    context: int = CONTEXT,
+    repeats: int = 5,
+    top_k: int = 8,
+    patience_s: float = 20.0,
+) -> PassCost:
+    """Median seconds of a packed pass at several row counts, sizes taken in turn.
+
+    Stops adding larger sizes once `patience_s` is spent; the curve goes on with its last slope.
+    """
+    usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
+    ids = [usable[i % len(usable)] for i in range(context)]
+    state = target.new_state()
+    begun = time.perf_counter()
+    times: dict[int, list[float]] = {}
+    with target.lock:
+        target.prefill(state, ids, Segment(tuple(ids)), rows=[context - 1], top_k=0)
+        for count in rows:
+            _pass(target, state, usable, count, top_k)  # warm-up: allocations, kernels
+            if time.perf_counter() - begun > patience_s / 3 and times:
+                break
+            times[count] = []
+        for _ in range(repeats):
+            for count in times:
+                times[count].append(_pass(target, state, usable, count, top_k))
+            if time.perf_counter() - begun > patience_s:
+                break
+    points = [(count, statistics.median(seen)) for count, seen in times.items()]
+    return PassCost(points, per_node_s=PER_NODE_S)
+
+
+def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_k: int) -> float:
+    """Seconds of one packed pass of a chain; the cache is as before afterwards."""
+    length = state.length
+    tokens = [usable[i % len(usable)] for i in range(rows)]
+    mask = np.tril(np.ones((rows, rows), dtype=bool))
+    begun = time.perf_counter()
+    target.verify(state, tokens, list(range(rows)), mask, top_k=top_k)
+    seconds = time.perf_counter() - begun
+    target.keep(state, [0])
+    target.crop(state, length)
+    return seconds
+
+
+def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False) -> PassCost:
+    """The machine's pass cost for this target: from disk if it was measured before, else measured now.
+
+    folder: where to remember it (default: RECAP_CACHE, or ~/.cache/recap). A folder that cannot be
+    written is no error: the cost is then measured anew each time.
+    """
+    folder = folder or Path(os.environ.get("RECAP_CACHE") or Path.home() / ".cache" / "recap")
+    file = folder / f"pass_cost-{_fingerprint(target)}.json"
+    if not fresh:
+        try:
+            points = [(int(r), float(s)) for r, s in json.loads(file.read_text())["points"]]
+            return PassCost(points, per_node_s=PER_NODE_S)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # not there, or not ours: measure
+    cost = measure_pass_cost(target)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"model": target.name, "points": cost.points}))
+        part.replace(file)
+    except OSError:
+        pass
+    return cost
+
+
+def _fingerprint(target: Target) -> str:
+    """What the cost depends on: machine, threads, model, device, dtype."""
+    import torch
+
+    device = target.device
+    if device.startswith("cuda"):
+        device += torch.cuda.get_device_name(target.device)
+    what = (
+        platform.node(),
+        platform.machine(),
+        os.cpu_count(),
+        torch.get_num_threads(),
+        torch.__version__,
+        target.name,
+        target.vocab_size,
+        device,
+        target.dtype,
+    )
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

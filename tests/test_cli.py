@@ -1,0 +1,130 @@
+"""`python -m recap` as a person calls it, on a tiny text model on disk."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from recap.cli import main
+from recap.trace import parse
+
+from . import tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(tiny.build("llama", tmp_path_factory.mktemp("llama")))
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    status = main(["ask", *words])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_json_of_all_decoders_over_two_turns(model, capsys, tmp_path):
+    trace = tmp_path / "trace.ndjson"
+    status, out, _ = run(
+        capsys,
+        "what is the red square?",
+        "--turn",
+        "and the total?",
+        *("--model", model, "--decoder", "all", "--max-new-tokens", "40", "--json"),
+        *("--trace", str(trace), "--budget", "15"),
+    )
+    assert status == 0
+    turns = [json.loads(line) for line in out.splitlines()]
+    assert [t["decoder"] for t in turns] == [
+        "recap",
+        "token_recycling",
+        "prompt_lookup",
+        "autoregressive",
+    ] * 2
+    for turn in turns:
+        assert turn["identical"] is True
+        assert turn["tokens"] == len(turn["token_ids"]) <= 40
+        assert {"model", "device", "dtype", "text", "passes", "prefill_s", "decode_s"} <= set(turn)
+        assert turn["dtype"] == "float32"
+    assert turns[3]["tokens_per_pass"] == 1.0
+    assert set(turns[0]["levels"]) == {"3-token", "2-token", "1-token", "lookup"}
+    assert set(turns[0]["levels"]["1-token"]) == {"lookups", "hits", "accepted"}
+    kinds = [r["type"] for r in parse(trace.read_text(encoding="utf-8"))]
+    assert kinds.count("start") == kinds.count("turn") == 8
+
+
+def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
+    status, out, err = run(
+        capsys, "hello", "--model", model, "--max-new-tokens", "12", "--budget", "7"
+    )
+    assert status == 0
+    assert out.strip()
+    assert "tokens a pass" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("hi", "--image", "nowhere.png"), "There is no image file nowhere.png."),
+        (("hi", "--image", __file__), "cannot be read as an image"),
+        (("hi", "--max-new-tokens", "0"), "--max-new-tokens must be at least 1"),
+        (("hi", "--model", "./nowhere"), "There is no model directory"),
+        (("hi", "--budget", "many"), '--budget must be a number of candidates, or "auto"'),
+        (("hi", "--budget", "-3"), "0 (no candidates) or more"),
+        (("hi", "--trace", "/nowhere/x.ndjson"), "cannot be written"),
+        (("hi", "--dtype", "int3"), 'There is no dtype "int3"'),
+    ],
+)
+def test_mistakes_get_one_sentence(words, says, model, capsys):
+    if "--model" not in words:
+        words = (*words, "--model", model)
+    status, out, err = run(capsys, *words)
+    assert status == 2
+    assert out == ""
+    assert says in err
+    assert err.startswith("recap: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_an_image_for_a_text_model_is_refused(model, capsys, tmp_path):
+    from PIL import Image
+
+    file = tmp_path / "red.png"
+    Image.new("RGB", (20, 20), "red").save(file)
+    status, _, err = run(capsys, "hi", "--image", str(file), "--model", model)
+    assert status == 2
+    assert "image" in err
+
+
+def test_bench_writes_a_report(model, capsys, tmp_path):
+    suite = tmp_path / "suite.jsonl"
+    lines = [
+        {"id": "a", "turns": ["what is the red square?", "and the total?"], "category": "x"},
+        {"id": "b", "turns": ["hello"], "image": "missing.png"},
+    ]
+    suite.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    report = tmp_path / "report.json"
+    status = main(
+        [
+            *("bench", "--suite", str(suite), "--model", model, "--max-new-tokens", "24"),
+            *("--budget", "15", "--out", str(report)),
+        ]
+    )
+    out = capsys.readouterr().out
+    assert status == 0
+    assert "failed: b: There is no image file" in out, "a failed sample is named"
+    data = json.loads(report.read_text(encoding="utf-8"))
+    assert data["samples_run"] == 1
+    assert len(data["samples"]) == 8
+    for figures in data["decoders"].values():
+        assert figures["identical"] is True
+    assert data["decoders"]["autoregressive"]["tokens_per_pass"] == 1.0
+    assert data["decoders"]["autoregressive"]["speedup"] == 1.0
+
+
+def test_module_entry_and_help():
+    done = subprocess.run(
+        [sys.executable, "-m", "recap", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "ask" in done.stdout
+    assert "bench" in done.stdout
