@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from recap import load_target
-from recap.targets import LoadError, Message, greedy, loader
+from recap.targets import LoadError, Message, catalogue, greedy, loader
 
 from . import tiny
 
@@ -171,6 +172,9 @@ def fails(name, match: str, **settings) -> None:
 def test_refusals_are_one_sentence(llama, tmp_path):
     fails(llama, "takes no mask of ancestors", attention="flash_attention_2")
     fails(llama, 'no dtype "int8"', dtype="int8")
+    fails(llama, 'no kind of device "toaster"', device="toaster")
+    if not torch.cuda.is_available():
+        fails(llama, "no CUDA device", device="cuda")
     fails(tmp_path / "nowhere", "There is no model directory")
     fails("./nowhere", "There is no model directory")
     fails("nowhere", "There is no model directory")
@@ -178,6 +182,16 @@ def test_refusals_are_one_sentence(llama, tmp_path):
     fails(tmp_path / "empty", "it has no config.json")
     fails(edit(llama, model_type="gemma2"), 'is of type "gemma2", which is not supported: Qwen2-VL')
     fails(edit(llama, model_type="no_such_type"), "cannot be loaded")
+
+
+def test_length_dependent_positions_are_refused(llama):
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    fails(edit(llama, rope_parameters=rope), r"by the length seen \(dynamic\)")
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, recap; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_missing_weights_are_an_error_not_random_numbers(llama):
@@ -223,5 +237,5 @@ def test_hub_id_without_a_network(monkeypatch):
 
 
 def test_demo_is_missing_in_one_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(loader, "DEMO", tmp_path / "demo_model")
+    monkeypatch.setattr(catalogue, "DEMO", tmp_path / "demo_model")
     fails("demo", "The demo model is not there")

@@ -18,7 +18,7 @@ import torch
 
 from recap import DECODERS, Conversation, generate, load_target, make_drafter, stream
 from recap.kv import KVCache
-from recap.targets import DEMO, Segment, common, readout
+from recap.targets import DEMO, Segment, masks, readout
 from recap.targets.common import TransformersTarget
 from recap.targets.qwen_vl import QwenVLTarget
 
@@ -48,6 +48,9 @@ BUILDERS: dict[str, Callable[..., Path]] = {
     "mistral, window 16": partial(tiny.build, "mistral", sliding_window=16),
     "qwen2, window 16 in some layers": partial(
         tiny.build, "qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=1
+    ),
+    "qwen2.5-vl, window 16 in some layers": partial(
+        tiny.build, "qwen2_5_vl", use_sliding_window=True, sliding_window=16, max_window_layers=1
     ),
     "qwen2.5-vl, hub layout": tiny.build_hub_qwen,
     "llava-1.6, hub layout": tiny.build_hub_llava,
@@ -324,12 +327,12 @@ def crop_without_gather(patch) -> None:
 
 def causal_mask(patch) -> None:
     """Every row sees all earlier ones, other branches too."""
-    real = common.tree_mask
+    real = masks.tree_mask
 
     def mask(ancestors, depths, length, window):
         return real(np.tril(np.ones_like(ancestors)), depths, length, window)
 
-    patch.setattr(common, "tree_mask", mask)
+    patch.setattr(masks, "tree_mask", mask)
 
 
 def dropped_delta(patch) -> None:
@@ -346,19 +349,19 @@ def dropped_delta(patch) -> None:
 
 def bool_mask_under_eager(patch) -> None:
     """Eager attention adds the mask: True would be a bias of 1."""
-    patch.setattr(common, "as_bias", lambda mask, dtype: mask)
+    patch.setattr(masks, "as_bias", lambda mask, dtype: mask)
 
 
 def dropped_prefix(patch) -> None:
     """The tree sees itself alone, as a kernel that ignores the cache would have it."""
-    real = common.tree_mask
+    real = masks.tree_mask
 
     def mask(ancestors, depths, length, window):
         made = real(ancestors, depths, length, window)
         made[:, :length] &= len(depths) == 1
         return made
 
-    patch.setattr(common, "tree_mask", mask)
+    patch.setattr(masks, "tree_mask", mask)
 
 
 MUTANTS = [

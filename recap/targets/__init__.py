@@ -2,8 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from .base import KVState, Message, Segment, Target
-from .loader import DEMO, SUPPORTED, LoadError, load_target
+from .catalogue import DEMO, SUPPORTED, LoadError
+
+if TYPE_CHECKING:
+    import torch
+
+    from .common import TransformersTarget
+
+
+def load_target(
+    name_or_path: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    max_pixels: int | None = None,
+    attention: str = "sdpa",
+) -> TransformersTarget:
+    """Load a model with its processor, ready to verify trees.
+
+    name_or_path: "demo", a directory, or a hub id. device: "cuda" if there is one, else "cpu". dtype:
+    bfloat16 on a GPU, float32 on a CPU. max_pixels: the largest an image may be after the Qwen
+    models' own resizing (the checkpoint's limit otherwise); the other families have fixed sizes.
+    attention: "sdpa" or "eager". Raises LoadError, a ValueError, with one clear sentence.
+
+    >>> load_target("demo").sees_images                                          # doctest: +SKIP
+    True
+    """
+    from .loader import (
+        load,
+    )  # torch and transformers take seconds to import: not before they are used
+
+    return load(
+        name_or_path, device=device, dtype=dtype, max_pixels=max_pixels, attention=attention
+    )
+
 
 __all__ = [
     "DEMO",

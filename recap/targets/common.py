@@ -23,7 +23,7 @@ from ..kv import KVCache
 from . import readout
 from .base import KVState, Message, Segment
 from .dialogue import Dialogue
-from .masks import as_bias, chunk_mask, tree_mask
+from .masks import Masks
 from .vocabulary import Vocabulary
 
 
@@ -77,17 +77,7 @@ class TransformersTarget:
         )
         self._language, self._head = self._language_model(), model.get_output_embeddings()
         self._layers = int(config.num_hidden_layers)
-        self._eager = config._attn_implementation == "eager"
-        # Which mask each kind of layer takes: {kind: window}, or one window for all layers.
-        window = getattr(config, "sliding_window", None)
-        kinds = set(getattr(config, "layer_types", None) or ())
-        self._windows: dict[str, int | None] | None = None
-        self._window = window
-        if "sliding_attention" in kinds:
-            self._windows = {k: window if k == "sliding_attention" else None for k in sorted(kinds)}
-        elif kinds:
-            self._window = None
-        self._all_true = torch.ones(0, dtype=torch.bool)
+        self._masks = Masks(config, self._device, self._dtype)
 
     # What a family adds.
 
@@ -197,7 +187,7 @@ class TransformersTarget:
         feed = torch.tensor([ids[state.length :]], device=self._device)
         pass_ = {
             "position_ids": self._chunk_positions(state, ids),
-            "attention_mask": self._chunk_masks(feed.shape[1], state.length),
+            "attention_mask": self._masks.chunk(feed.shape[1], state.length),
             "cache": state.cache,
             "use_cache": True,
         }
@@ -232,7 +222,7 @@ class TransformersTarget:
             hidden = self._language(
                 input_ids=feed[:1],
                 position_ids=self._positions(state, feed[1]),
-                attention_mask=self._tree_masks(mask, np.asarray(depths), state.length),
+                attention_mask=self._masks.tree(mask, np.asarray(depths), state.length),
                 cache=state.cache,
                 use_cache=True,
             ).last_hidden_state
@@ -260,33 +250,3 @@ class TransformersTarget:
     def token_text(self, token: int) -> str:
         """See `Target.token_text`."""
         return self.vocabulary.token_text(token)
-
-    # Masks, as the model's attention takes them.
-
-    def _tree_masks(self, ancestors: np.ndarray, depths: np.ndarray, length: int) -> Any:
-        rows = len(depths)
-        if rows == 1 and self._windows is None and self._window is None and not self._eager:
-            return self._ones(length + 1)
-        return self._masks(lambda window: tree_mask(ancestors, depths, length, window))
-
-    def _chunk_masks(self, rows: int, length: int) -> Any:
-        if length == 0 and not self._eager and self._windows is None and self._window is None:
-            return None  # sdpa's own causal kernel
-        return self._masks(lambda window: chunk_mask(rows, length, window))
-
-    def _masks(self, make: Any) -> Any:
-        if self._windows is None:
-            return self._on_device(make(self._window))
-        return {kind: self._on_device(make(window)) for kind, window in self._windows.items()}
-
-    def _on_device(self, mask: np.ndarray) -> torch.Tensor:
-        """bool [N, kv] -> [1, 1, N, kv]: bool (True = attend) for sdpa, additive for eager."""
-        tensor = torch.from_numpy(mask).to(self._device)[None, None]
-        return as_bias(tensor, self._dtype) if self._eager else tensor
-
-    def _ones(self, length: int) -> torch.Tensor:
-        """An all-True mask [1, 1, 1, length] for the plain one-token pass, cut from a kept one."""
-        if self._all_true.shape[-1] < length:
-            size = max(1024, 2 * length)
-            self._all_true = torch.ones(1, 1, 1, size, dtype=torch.bool, device=self._device)
-        return self._all_true[..., :length]

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
 from .base import Message
 from .vocabulary import Vocabulary
 
@@ -128,9 +130,13 @@ class Dialogue:
                 content = [{"type": "image"} for _ in message.images]
                 content.append({"type": "text", "text": text})
             rendered.append({"role": message.role, "content": content})
-        text = self._tokenizer.apply_chat_template(
-            rendered, chat_template=self._template, tokenize=False, add_generation_prompt=True
-        )
+        try:
+            text = self._tokenizer.apply_chat_template(
+                rendered, chat_template=self._template, tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"The model's chat template refuses the message: {reason}") from error
         return text, typed
 
     def _named(self, text: str) -> bool:

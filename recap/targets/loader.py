@@ -23,21 +23,13 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.utils.hub import cached_file
 
-from . import greedy
+from . import catalogue, greedy
+from .catalogue import LLAVA, QWEN_VL, SUPPORTED, TEXT, LoadError
 from .causal_lm import CausalLMTarget
 from .common import TransformersTarget
 from .dialogue import CHATML, INST, PLAIN, VICUNA
 from .llava_next import LlavaNextTarget
 from .qwen_vl import QwenVLTarget
-
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-LLAVA = ("llava_next",)
-TEXT = ("llama", "mistral", "qwen2", "qwen3")
-SUPPORTED = (
-    "Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA-NeXT (1.6), and text models Llama, Mistral, Qwen2, Qwen3"
-)
-DEMO = Path(__file__).parents[2] / "assets" / "demo_model"
-"""The model that the repository brings along."""
 
 DTYPES = {
     "float32": torch.float32,
@@ -49,31 +41,18 @@ DTYPES = {
 }
 
 
-class LoadError(ValueError):
-    """A model cannot be loaded; the message is one sentence for the user."""
-
-
-def load_target(
+def load(
     name_or_path: str | Path,
     *,
-    device: str | torch.device | None = None,
-    dtype: str | torch.dtype | None = None,
-    max_pixels: int | None = None,
-    attention: str = "sdpa",
+    device: str | torch.device | None,
+    dtype: str | torch.dtype | None,
+    max_pixels: int | None,
+    attention: str,
 ) -> TransformersTarget:
-    """Load a model with its processor, ready to verify trees.
-
-    name_or_path: "demo", a directory, or a hub id. device: "cuda" if there is one, else "cpu". dtype:
-    bfloat16 on a GPU, float32 on a CPU. max_pixels: the largest an image may be after the Qwen
-    models' own resizing (the checkpoint's limit otherwise); the other families have fixed sizes.
-    attention: "sdpa" or "eager". Raises LoadError, a ValueError, with one clear sentence.
-
-    >>> load_target("demo").sees_images                                          # doctest: +SKIP
-    True
-    """
+    """See `recap.targets.load_target`."""
     name = str(name_or_path)
     where = _locate(name)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _device(device)
     dtype = _dtype(dtype, device)
     if attention not in ("sdpa", "eager"):
         raise LoadError(
@@ -84,10 +63,11 @@ def load_target(
     kind = config.model_type
     if kind not in (*QWEN_VL, *LLAVA, *TEXT):
         raise LoadError(f'{name} is of type "{kind}", which is not supported: {SUPPORTED} are.')
+    _refuse_moving_frequencies(name, config)
     auto = AutoModelForCausalLM if kind in TEXT else AutoModelForImageTextToText
     tokenizer = _from(name, AutoTokenizer, where)
     model = _weights(name, auto, where, config=config, dtype=dtype, attn_implementation=attention)
-    model = model.to(device).eval()
+    model = _place(name, where, model, device).eval()
     notes = list(greedy.switched_off(model.generation_config))
     eos = greedy.eos_ids(model.generation_config, config, tokenizer)
     model.generation_config = greedy.neutral(model.generation_config)
@@ -96,7 +76,7 @@ def load_target(
         template, note = _stand_in(config)
         notes.append(note)
     shared: dict[str, Any] = {
-        "name": "demo" if where == str(DEMO) else name,
+        "name": "demo" if where == str(catalogue.DEMO) else name,
         "template": template,
         "eos_ids": eos,
     }
@@ -118,9 +98,9 @@ def load_target(
 def _locate(name: str) -> str:
     """A directory, or a hub id as it is."""
     if name == "demo":
-        if not (DEMO / "config.json").is_file():
-            raise LoadError(f"The demo model is not there: {DEMO} has no config.json.")
-        return str(DEMO)
+        if not (catalogue.DEMO / "config.json").is_file():
+            raise LoadError(f"The demo model is not there: {catalogue.DEMO} has no config.json.")
+        return str(catalogue.DEMO)
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -129,6 +109,32 @@ def _locate(name: str) -> str:
     if path.exists() or path.is_absolute() or name[:1] in ".~" or name.count("/") != 1:
         raise LoadError(f"There is no model directory {name}, and it is no hub id (owner/name).")
     return name
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(device)
+    except RuntimeError:
+        raise LoadError(
+            f'There is no kind of device "{device}": cpu, cuda and cuda:1 are.'
+        ) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise LoadError("There is no CUDA device here: choose cpu.")
+    return device
+
+
+def _refuse_moving_frequencies(name: str, config: Any) -> None:
+    """Rotary frequencies that change with the length seen would see rejected candidates too."""
+    rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    kinds = {rope.get("rope_type"), *(v.get("rope_type") for v in rope.values() if type(v) is dict)}
+    moving = kinds & {"dynamic", "longrope"}
+    if moving:
+        raise LoadError(
+            f"{name} scales its rotary positions by the length seen ({moving.pop()}), "
+            "which cannot be verified losslessly."
+        )
 
 
 def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
@@ -157,6 +163,13 @@ def _weights(name: str, auto: Any, where: str, **settings: Any) -> Any:
     if missing:
         raise LoadError(f"{name} lacks {len(missing)} of the model's weights, {missing[0]} first.")
     return model
+
+
+def _place(name: str, where: str, model: Any, device: torch.device) -> Any:
+    try:
+        return model.to(device)
+    except RuntimeError as error:  # out of memory, or no such card
+        raise LoadError(_sentence(name, where, error)) from error
 
 
 def _sentence(name: str, where: str, error: BaseException) -> str:
