@@ -154,11 +154,12 @@ def compare(
 @pytest.mark.parametrize(("kind", "seed"), THREE_SEEDS + ONE_SEED)
 def test_equal_to_generate(kind, seed, place, monkeypatch):
     target = load_target(place(kind, seed), dtype="float32")
-    watches = compare(target, seed, monkeypatch, TOKENS)
+    new = TOKENS if kind in tiny.KINDS or kind.endswith("layout") else 80
+    watches = compare(target, seed, monkeypatch, new)
     for decoder in ("recap", "token_recycling"):
         watch = watches[decoder]
-        assert watch.accepted > 50, "branches were accepted"
-        assert watch.rejected > 50, "branches were rejected"
+        assert watch.accepted > 40, "branches were accepted"
+        assert watch.rejected > 40, "branches were rejected"
         assert watch.moved > 5, "accepted rows had to be moved"
     assert watches["prompt_lookup"].rejected > 0
     assert watches["autoregressive"].accepted == watches["autoregressive"].rejected == 0

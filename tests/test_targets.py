@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import threading
 from pathlib import Path
 
@@ -299,6 +300,16 @@ def test_camera_rotation_is_applied():
     exif[0x0112] = 6
     upright.info["exif"] = exif.tobytes()
     assert to_rgb(upright).size == (2, 4)
+
+
+def test_damaged_files_are_refused_and_damaged_exif_is_not():
+    file = io.BytesIO()
+    tiny.picture(200, 200).save(file, "PNG")
+    with pytest.raises(ValueError, match="damaged"):
+        to_rgb(Image.open(io.BytesIO(file.getvalue()[:300])))
+    odd = Image.new("RGB", (4, 2))
+    odd.info["exif"] = b"Exif\x00\x00nonsense"
+    assert to_rgb(odd).size == (4, 2)
 
 
 # Passes.

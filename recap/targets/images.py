@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from PIL import Image, ImageOps
 
@@ -10,8 +12,16 @@ WIDEST = 200
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Upright 8-bit RGB: EXIF rotation applied, transparency laid over white, 16 bits scaled to 8."""
-    image = ImageOps.exif_transpose(image)
+    """Upright 8-bit RGB: EXIF rotation applied, transparency laid over white, 16 bits scaled to 8.
+
+    Raises ValueError where the file is damaged.
+    """
+    try:
+        image.load()
+    except (OSError, SyntaxError) as error:  # Pillow reports broken files as either
+        raise ValueError("The image file is damaged and cannot be read to its end.") from error
+    with contextlib.suppress(Exception):  # a broken EXIF block is no reason to refuse a picture
+        image = ImageOps.exif_transpose(image)
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I") or image.mode == "F":
