@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from recap.demo.talk import aside, charts, looking, reading
+from recap.demo.talk import aside, charts, receipts, scenes, signs, tables
 from recap.demo.talk.ways import Turn
 
 
@@ -34,13 +34,13 @@ def about(rng: Random, kind: str, facts: dict) -> list[Turn]:
     if kind == "other":
         return aside.refuse(rng)
     if kind == "scene":
-        return looking.scene(rng, facts)
+        return scenes.scene(rng, facts)
     if kind == "sign":
-        return looking.sign(rng, facts)
+        return signs.sign(rng, facts)
     if kind in ("receipt", "menu"):
-        return reading.receipt(rng, facts)
+        return receipts.receipt(rng, facts)
     if kind == "table":
-        return reading.table(rng, facts)
+        return tables.table(rng, facts)
     return charts.chart(rng, facts, kind)
 
 
@@ -49,7 +49,7 @@ def rough(rng: Random, turn: Turn) -> Turn:
     question, chance = turn.question, rng.random()
     if chance < 0.06:
         question = question.lower()
-    if chance < 0.03 or 0.97 < chance:
+    if chance < 0.03 or chance > 0.97:
         question = question.rstrip("?.!")
     return Turn(turn.task, question, turn.answer, turn.way)
 

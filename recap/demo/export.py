@@ -36,7 +36,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def tokenizer(dialogues: int = 6000) -> PreTrainedTokenizerFast:
+def tokenizer(dialogues: int = 2000) -> PreTrainedTokenizerFast:
     """A byte-level BPE of `model.VOCAB` tokens, trained on seeded dialogues; digits stay single."""
     texts = []
     for i in range(dialogues):

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel as Eye,
 )
@@ -69,7 +68,7 @@ def see(
     """
     config = eye.config
     kernel = eye.patch_embed.proj.weight.sum(2).flatten(1)  # [C, 588]
-    x = F.linear(pixels, kernel)
+    x = nn.functional.linear(pixels, kernel)
     batch, length, width = x.shape
     cos, sin = eye.rotary_pos_emb(x, _positions(rows, cols))
     cos, sin = cos[:, None], sin[:, None]  # [S, 1, head]
@@ -131,4 +130,4 @@ class Naming(nn.Module):
         nn.init.constant_(self.letters.bias, -4.0)
 
     def forward(self, seen: Tensor, midway: Tensor) -> tuple[Tensor, Tensor]:
-        return self.out(seen), self.letters(F.rms_norm(midway, midway.shape[-1:]))
+        return self.out(seen), self.letters(nn.functional.rms_norm(midway, midway.shape[-1:]))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import rotate_half
 
@@ -77,12 +76,7 @@ def positions(seq: Sequence) -> np.ndarray:
 def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
     """Embeddings [B, N, C] at M-RoPE positions [3, B, N] -> normed hidden states [B, N, C]."""
     config = language.config
-    cos, sin = language.rotary_emb(embeds, where)  # [3, B, N, head]
-    split = [*config.rope_parameters["mrope_section"]] * 2
-    cos, sin = (
-        torch.cat([m[i % 3] for i, m in enumerate(t.split(split, dim=-1))], -1)[:, None]
-        for t in (cos, sin)
-    )
+    cos, sin = (t[:, None] for t in language.rotary_emb(embeds, where))  # [B, 1, N, head]
     x = embeds
     batch, length, width = x.shape
     head = width // config.num_attention_heads
@@ -128,6 +122,6 @@ def loss_of(
         embeds = embeds.masked_scatter(pads, flat.to(embeds.dtype))
     hidden = speak(language, embeds, where)
     picked = hidden[:, :-1][learned[:, 1:]]
-    logits = F.linear(picked, language.embed_tokens.weight)
+    logits = nn.functional.linear(picked, language.embed_tokens.weight)
     want = ids[:, 1:][learned[:, 1:]]
-    return F.cross_entropy(logits.float(), want), len(want)
+    return nn.functional.cross_entropy(logits.float(), want), len(want)

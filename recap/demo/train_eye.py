@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional as F
+from torch import nn
 
 from recap.demo import eye, model, pool, stage, world
 
@@ -35,8 +35,8 @@ def loss_of(visual, head, items: list[pool.Item], count: int) -> tuple[torch.Ten
         said, read = head(seen, midway[0])
     weight = torch.tensor(3.0)
     return (
-        F.binary_cross_entropy_with_logits(said.float(), marks, pos_weight=weight),
-        F.binary_cross_entropy_with_logits(read.float(), letters, pos_weight=weight),
+        nn.functional.binary_cross_entropy_with_logits(said.float(), marks, pos_weight=weight),
+        nn.functional.binary_cross_entropy_with_logits(read.float(), letters, pos_weight=weight),
     )
 
 

@@ -133,7 +133,6 @@ def blind(rng: Random) -> list[Turn]:
     if kind < 0.3:
         return small_talk(rng, None)
     if kind < 0.6:
-        question = rng.choice((*LOOSE, *WIDE))
-    else:
-        question = _named(rng, rng.choice(list(NAMED)))
+        return [Turn("no image", rng.choice((*LOOSE, *WIDE)), NO_IMAGE, "no image: any")]
+    question = _named(rng, rng.choice(list(NAMED)))
     return [Turn("no image", question, NO_IMAGE, "no image: any")]

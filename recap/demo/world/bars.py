@@ -1,5 +1,6 @@
 """Bar charts and line charts: three to five labels, each with a printed whole number."""
 
+from itertools import pairwise
 from random import Random
 
 from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade, tint
@@ -12,7 +13,7 @@ TITLES = ("sales", "visits", "points", "hours", "votes", "trips")
 
 def trend(values: list[int]) -> str:
     """Which way a series goes: "rising", "falling" or "mixed"."""
-    steps = [b > a for a, b in zip(values, values[1:], strict=False)]
+    steps = [b > a for a, b in pairwise(values)]
     return "rising" if all(steps) else "mixed" if any(steps) else "falling"
 
 

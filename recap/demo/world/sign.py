@@ -14,13 +14,13 @@ ARROWS = ("left", "right", "up", "down")
 
 
 def arrow(board: Board, way: str, x: float, y: float, fill: tuple) -> None:
-    """An arrow 1.3 cells long around a point."""
+    """An arrow 1.1 cells long around a point."""
     dx, dy = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[way]
-    reach = 0.75 if dx else 0.5
+    reach = 0.55 if dx else 0.42
     tip = (x + dx * reach, y + dy * reach)
-    board.line([(x - dx * reach, y - dy * reach), (x + dx * 0.2, y + dy * 0.2)], fill, 0.2)
-    sides = [(x + dx * 0.1 - dy * 0.4, y + dy * 0.1 - dx * 0.4),
-             (x + dx * 0.1 + dy * 0.4, y + dy * 0.1 + dx * 0.4)]  # fmt: skip
+    board.line([(x - dx * reach, y - dy * reach), (x + dx * 0.1, y + dy * 0.1)], fill, 0.15)
+    sides = [(x + dx * 0.05 - dy * 0.32, y + dy * 0.05 - dx * 0.32),
+             (x + dx * 0.05 + dy * 0.32, y + dy * 0.05 + dx * 0.32)]  # fmt: skip
     board.pen.polygon([tuple(board.px(*p)) for p in (tip, *sides)], fill=fill)
 
 
@@ -38,43 +38,38 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     colour, form = rng.choice(list(COLOURS)), rng.choice(BOARDS)
     fill = shade(rng, colour)
     ink = (20, 20, 20) if colour in ("yellow", "orange", "pink") else (255, 255, 255)
-    board.box(2.85, 3.5, 3.15, 4.8, fill=(110, 110, 115))
-    cx, cy = 3 + rng.uniform(-0.05, 0.05), 2.1 + rng.uniform(-0.05, 0.05)
+    second = number is not None or way is not None
+    cx, cy = 3 + rng.uniform(-0.05, 0.05), (2 if second else 1.5) + rng.uniform(-0.05, 0.05)
+    board.box(2.88, cy, 3.12, 4.8, fill=(110, 110, 115))
+    high = 1.25 if second else 0.8
+    rim = round(0.06 * board.unit)
     if form == "rectangular":
-        half = 1.6 if number is not None or way else 1.1
-        board.pen.rounded_rectangle(
-            board.px(cx - 2.6, cy - half, cx + 2.6, cy + half), board.unit * 0.15, fill, ink,
-            round(0.07 * board.unit),
-        )  # fmt: skip
-        room = 4.7
-    elif form == "round":
-        board.pen.ellipse(board.px(cx - 2.8, cy - 2, cx + 2.8, cy + 2), fill, ink,
-                          round(0.07 * board.unit))  # fmt: skip
+        box = board.px(cx - 2.3, cy - high, cx + 2.3, cy + high)
+        board.pen.rounded_rectangle(box, board.unit * 0.15, fill, ink, rim)
         room = 4.2
+    elif form == "round":
+        box = board.px(cx - 2.4, cy - high * 1.2, cx + 2.4, cy + high * 1.2)
+        board.pen.ellipse(box, fill, ink, rim)
+        room = 3.4
     else:
-        corners = [(cx, cy - 2.08), (cx + 2.95, cy), (cx, cy + 2.08), (cx - 2.95, cy)]
+        tall = high * 1.5
+        corners = [(cx, cy - tall), (cx + 2.9, cy), (cx, cy + tall), (cx - 2.9, cy)]
         board.pen.polygon([tuple(board.px(*p)) for p in corners], fill=fill)
-        board.line([*corners, corners[0]], ink, 0.07)
-        room = 3.6
+        board.line([*corners, corners[0]], ink, 0.06)
+        room = 3.2
     face = rng.choice(FACES)
-    below = 1.0 if number is not None else 0.9
-    lines = 1 + (number is not None) + (way is not None)
-    y = {1: cy, 2: cy - 0.5, 3: cy - 0.85}[lines] if form != "diamond-shaped" else (
-        {1: cy, 2: cy - 0.35, 3: cy - 0.45}[lines])  # fmt: skip
-    size = 1.05 if lines < 3 else 0.85
-    board.text(cx, y, word, face, size, ink, room=room)
-    if number is not None and way is not None:
-        board.text(cx - 0.75, y + below + 0.1, str(number), face, 0.95, ink)
-        arrow(board, way, cx + 0.85, y + below + 0.1, ink)
-    elif number is not None:
-        board.text(cx, y + below + 0.1, str(number), face, 1.05, ink)
-    elif way is not None:
-        arrow(board, way, cx, y + below, ink)
-    marks = [f"word:{word}", f"colour:{colour}", f"board:{form}", f"arrow:{way or 'none'}"]
-    if number is None:
-        marks.append("ones:none")
-    else:
-        marks += [f"ones:{number % 10}", f"tens:{number // 10}"]
-    board.mark_all(*marks)
+    top, low = (cy - 0.5, cy + 0.5) if second else (cy, cy)
+    board.text(cx, top, word, face, 0.6, ink, room=room)
+    if number is not None:
+        board.text(cx - (0.7 if way else 0), low, str(number), face, 0.62, ink)
+    if way is not None:
+        arrow(board, way, cx + (0.7 if number is not None else 0), low, ink)
+    board.mark_all(f"colour:{colour}", f"board:{form}")
+    board.mark(
+        0, top - 0.5, 6, top + 0.5, f"word:{word}", *(["ones:none"] if number is None else [])
+    )
+    board.mark(0, low - 0.5, 6, low + 0.5, f"arrow:{way or 'none'}")
+    if number is not None:
+        board.mark(0, low - 0.5, 6, low + 0.5, f"ones:{number % 10}", f"tens:{number // 10}")
     facts = {"word": word, "number": number, "colour": colour, "board": form, "arrow": way}
     return board.done("sign", facts)

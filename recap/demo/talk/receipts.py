@@ -1,10 +1,9 @@
-"""What may be asked of receipts, menus and tables."""
+"""What may be asked of receipts and menus."""
 
 from random import Random
 
-from recap.demo.talk.ways import Turn, a, as_json, bullets, grid, numbered, pick, series, two
+from recap.demo.talk.ways import Turn, as_json, bullets, grid, numbered, pick, series, two
 from recap.demo.world.receipt import GOODS
-from recap.demo.world.table import DAYS, NAMES
 
 
 def receipt(rng: Random, facts: dict) -> list[Turn]:
@@ -135,134 +134,6 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
         ("What do you see?", f"I see a {kind} from {shop}: {', '.join(priced)}.{end}"),
         ("Read me the prices as a numbered list.", numbered([f"{name}, {p}" for name, p in goods])),
         ("What can I buy here and for how much?", f"You can buy {series(spoken)}."),
-    ]  # fmt: skip
-    question, answer = rng.choice(ways)
-    return [Turn("describe", question, answer, f"describe: {question}")]
-
-
-def table(rng: Random, facts: dict) -> list[Turn]:
-    """One question about a table (with its follow-up, if it has one)."""
-    names, days, values, theme = (facts[k] for k in ("names", "columns", "values", "theme"))
-    at = {(p, d): values[r][c] for r, p in enumerate(names) for c, d in enumerate(days)}
-    base = {"theme": theme, "n": len(names), "m": len(days)}
-    task = rng.choices(
-        ("value", "row", "column", "names", "count", "theme", "most", "compare", "all"),
-        (30, 10, 8, 7, 6, 5, 8, 6, 22),
-    )[0]
-    if task == "value" and rng.random() < 0.2:
-        gone = rng.choice([x for x in NAMES if x not in names])
-        day = rng.choice(days)
-        if rng.random() < 0.4:
-            absent = rng.choice([d for d in DAYS if d not in days])
-            return [pick(rng, "missing", [
-                ("What is the value for {name} on {day}?", "There is no column for {day}."),
-                ("How many {theme} does {name} have on {day}?", "The table has no {day}."),
-            ], name=rng.choice(names), day=absent, **base)]  # fmt: skip
-        return [pick(rng, "missing", [
-            ("What is the value for {name} on {day}?", "There is no row for {name}."),
-            ("How many {theme} does {name} have on {day}?", "{name} is not in this table."),
-        ], name=gone, day=day, **base)]  # fmt: skip
-    if task == "value":
-        name, day = rng.choice(names), rng.choice(days)
-        turns = [pick(rng, task, [
-            ("How many {theme} does {name} have on {day}?", "{name} has {v} {theme} on {day}."),
-            ("What is the value for {name} on {day}?", "The value for {name} on {day} is {v}."),
-            ("What does the table say for {name} on {day}?", "For {name} on {day} it says {v}."),
-            ("{name}, {day}? Only the number.", "{v}"),
-            ("Read the {day} value of {name}.", "It is {v}."),
-        ], name=name, day=day, v=at[name, day], **base)]  # fmt: skip
-        if rng.random() < 0.4:
-            if rng.random() < 0.5:
-                name = rng.choice([x for x in names if x != name])
-                more = [("And {name}?", "On {day} {name} has {v}."),
-                        ("And what about {name}?", "For {name} it is {v} on {day}.")]  # fmt: skip
-            else:
-                day = rng.choice([d for d in days if d != day])
-                more = [("And on {day}?", "On {day} {name} has {v}."),
-                        ("And what about {day}?", "On {day} it is {v}.")]  # fmt: skip
-            turns.append(pick(rng, task, more, name=name, day=day, v=at[name, day]))
-        return turns
-    if task == "row":
-        r = rng.randrange(len(names))
-        pairs = [f"{d} {v}" for d, v in zip(days, values[r], strict=True)]
-        spoken = [f"{v} on {d}" for d, v in zip(days, values[r], strict=True)]
-        return [pick(rng, task, [
-            ("Read the row of {name}.", "{name}: {pairs}."),
-            ("What are the values of {name}?", "{name} has {spoken}."),
-            ("Give me the numbers of {name} as a list.", "{lines}"),
-        ], name=names[r], pairs=", ".join(pairs), spoken=series(spoken),
-            lines=bullets(pairs))]  # fmt: skip
-    if task == "column":
-        c = rng.randrange(len(days))
-        pairs = [f"{p} {row[c]}" for p, row in zip(names, values, strict=True)]
-        spoken = [f"{row[c]} for {p}" for p, row in zip(names, values, strict=True)]
-        return [pick(rng, task, [
-            ("Read the column {day}.", "{day}: {pairs}."),
-            ("What are the values on {day}?", "On {day} there are {spoken}."),
-            ("List the {day} values.", "{lines}"),
-        ], day=days[c], pairs=", ".join(pairs), spoken=series(spoken),
-            lines=bullets(pairs))]  # fmt: skip
-    if task == "names":
-        return [pick(rng, task, [
-            ("Who is in the table?", "The table lists {names}."),
-            ("Which names do you see?", "I see {names}."),
-            ("What are the columns?", "The columns are {days}."),
-            ("Which days does the table have?", "It has {days}."),
-            ("Name all rows.", "{plain}"),
-        ], names=series(names), days=series(days), plain=", ".join(names))]  # fmt: skip
-    if task == "count":
-        return [pick(rng, task, [
-            ("How many rows are there?", "There are {n} rows."),
-            ("How many people are in the table?", "There are {n} people in the table."),
-            ("How many days are shown?", "The table shows {m} days."),
-            ("What size is the table?", "It has {n} rows and {m} columns of numbers."),
-        ], **base)]  # fmt: skip
-    if task == "theme":
-        return [pick(rng, task, [
-            ("What is the table about?", "The table is about {theme}."),
-            ("What is counted? One word.", "{theme}"),
-            ("What does the table show?", "It shows the {theme} of {n} people on {m} days."),
-        ], **base)]  # fmt: skip
-    if task == "most":
-        c = rng.randrange(len(days))
-        best = max(range(len(names)), key=lambda r: values[r][c])
-        return [pick(rng, task, [
-            ("Who has the most {theme} on {day}?", "{name} has the most on {day}: {v}."),
-            ("What is the highest value on {day}?", "The highest is {v}, for {name}."),
-            ("Who is best on {day}? One word.", "{name}"),
-        ], name=names[best], day=days[c], v=values[best][c], **base)]  # fmt: skip
-    if task == "compare":
-        one, other = two(rng, names)
-        day = rng.choice(days)
-        high = max(one, other, key=lambda p: at[p, day])
-        low = other if high == one else one
-        return [pick(rng, task, [
-            ("Who has more on {day}, {one} or {other}?", "{high} has more: {x} against {y}."),
-            ("Does {one} have more than {other} on {day}?", "{yes}, {one} has {p} and {other} has {q}."),
-        ], one=one, other=other, day=day, high=high, x=at[high, day], y=at[low, day],
-            p=at[one, day], q=at[other, day], yes="Yes" if high == one else "No")]  # fmt: skip
-    lines = [
-        f"{p}: " + ", ".join(f"{d} {v}" for d, v in zip(days, row, strict=True))
-        for p, row in zip(names, values, strict=True)
-    ]
-    told = " ".join(
-        f"{p} has {series([f'{v} on {d}' for d, v in zip(days, row, strict=True)])}."
-        for p, row in zip(names, values, strict=True)
-    )
-    nest = {p: dict(zip(days, row, strict=True)) for p, row in zip(names, values, strict=True)}
-    body = [[p, *row] for p, row in zip(names, values, strict=True)]
-    csv = [",".join(str(v) for v in line) for line in [["name", *days], *body]]
-    ways = [
-        ("Transcribe it as a Markdown table.", grid([theme, *days], body)),
-        ("Give me the table as JSON.", as_json(nest)),
-        ("Write it as CSV.", "\n".join(csv)),
-        ("List all rows.", bullets(lines)),
-        ("Describe the table.", f"{a('table').capitalize()} of {theme}. {told}"),
-        ("Describe everything in detail.",
-         f"The picture shows a table of {theme} with {len(names)} rows, {series(names)}, and "
-         f"the columns {series(days)}. {told}"),
-        ("What do you see?", f"I see a table of {theme} for {series(names)} on {series(days)}."),
-        ("Read the table row by row.", "\n".join(lines)),
     ]  # fmt: skip
     question, answer = rng.choice(ways)
     return [Turn("describe", question, answer, f"describe: {question}")]

@@ -1,0 +1,77 @@
+"""`python -m recap.demo`: draw the pool, train, export, measure, draw the examples."""
+
+import argparse
+import json
+from pathlib import Path
+
+from recap.demo import card, evaluate, examples, export, model, pool, stage
+
+ASSETS = Path(__file__).parents[2] / "assets"
+STAGES = {
+    "eye": "the vision tower, on marks of cells",
+    "tongue": "the language half, on dialogues",
+    "whole": "everything, on dialogues",
+}
+
+
+def _export(work: Path, to: Path, machine: str) -> None:
+    """Export the newest checkpoint, with the record of how it came about."""
+    latest = next(work / f"{s}.pt" for s in ("whole", "tongue") if (work / f"{s}.pt").exists())
+    net = model.build()
+    net.load_state_dict(stage.load(latest)["net"])
+    export.export(net, export.saved_tokenizer(work), to)
+    stages = []
+    for name, what in STAGES.items():
+        if state := stage.load(work / f"{name}.pt"):
+            steps = state["step"]
+            stages.append({"stage": name, "what": what, "minutes": state["elapsed"] / 60,
+                           "steps": steps, "samples": steps * 32})  # fmt: skip
+    record = {
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "machine": machine,
+        "stages": stages,
+    }
+    (to / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(prog="python -m recap.demo", description=__doc__)
+    sub = parser.add_subparsers(dest="command", required=True)
+    for name in ("pool", "eye", "tongue", "whole", "train", "export", "card", "examples"):
+        p = sub.add_parser(name)
+        p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
+        p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
+        p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
+        p.add_argument("--minutes", type=float, nargs=3, default=(33, 52, 12),
+                       metavar=("EYE", "TONGUE", "WHOLE"))  # fmt: skip
+        p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
+        p.add_argument("--count", type=int, default=200, help="questions of each kind")
+        p.add_argument("--photos", type=Path, help="a folder of real pictures to refuse")
+    args = parser.parse_args()
+    does = args.command
+    if does in ("pool", "train"):
+        pool.fill(args.work / "pool", args.shards)
+    if does in ("eye", "train"):
+        from recap.demo import train_eye
+
+        train_eye.train(args.work, args.minutes[0], shards=args.shards)
+    if does in ("tongue", "whole", "train"):
+        from recap.demo import train_tongue
+
+        tok = export.saved_tokenizer(args.work)
+        if does != "whole":
+            train_tongue.train(args.work, tok, args.minutes[1], 2e-3, False, args.shards)
+        if does != "tongue":
+            train_tongue.train(args.work, tok, args.minutes[2], 5e-4, True, args.shards)
+    if does in ("export", "train"):
+        _export(args.work, args.model, args.machine)
+    if does == "card":
+        found = evaluate.measure(args.model, args.count, args.photos)
+        print(card.write(args.model, found))
+    if does == "examples":
+        print(examples.write(ASSETS / "examples"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The model card: what `evaluate.measure` found, as `assets/demo_model/README.md`."""
+
+import json
+from pathlib import Path
+
+from recap.demo.evaluate import GOALS
+
+NOTE = {
+    "scene": "one to six shapes in eight colours on nine places",
+    "sign": "a word, perhaps a number and an arrow on a board",
+    "receipt": "two to five goods with prices and a total",
+    "menu": "three to five goods with prices",
+    "table": "two to four names by two or three days, numbers to 20",
+    "bar": "three to five bars with printed numbers to 20",
+    "line": "three to five points with printed numbers to 20",
+    "pie": "two to four slices with a key of shares",
+    "other": "noise, blurs, textures, drawn landscapes: must be refused",
+    "none": "a question without a picture: must ask for one",
+}
+
+
+def _table(found: dict) -> str:
+    rows = ["| picture | what it holds | right | goal |", "| --- | --- | --- | --- |"]
+    for k in found["kinds"]:
+        share = 100 * k["right"] / k["of"]
+        goal = f"{GOALS[k['kind']]} %" if k["kind"] in GOALS else ""
+        rows.append(f"| {k['kind']} | {NOTE[k['kind']]} | {share:.1f} % of {k['of']} | {goal} |")
+    return "\n".join(rows)
+
+
+def _tasks(found: dict) -> str:
+    rows = ["| picture | questions right, by task |", "| --- | --- |"]
+    for k in found["kinds"]:
+        cells = ", ".join(f"{t} {a}/{b}" for t, (a, b) in k["tasks"].items())
+        rows.append(f"| {k['kind']} | {cells} |")
+    return "\n".join(rows)
+
+
+def _misses(found: dict) -> str:
+    out = []
+    for k in found["kinds"]:
+        for w in k["wrong"][:1]:
+            want, got = (" ".join(w[x].split()) for x in ("want", "got"))
+            out.append(
+                f"- {k['kind']}: \u201c{w['question']}\u201d, right: `{want}`, said: `{got}`"
+            )
+    return "\n".join(out) or "- none among the questions above"
+
+
+def write(folder: Path, found: dict) -> Path:
+    """Write the card; training's own record is read from `training.json` beside it."""
+    record = json.loads((folder / "training.json").read_text())
+    guess, photos = found["guess"], found["photographs"]
+    stages = "\n".join(
+        f"| {s['stage']} | {s['what']} | {s['minutes']:.0f} | {s['steps']:,} | {s['samples']:,} |"
+        for s in record["stages"]
+    )
+    seen = (
+        f"Photographs and scans of other data sets (MMSpec's 60-sample split, never trained on): "
+        f"{photos['right']} of {photos['of']} refused."
+        if photos
+        else "Photographs: not measured here (the folder with them was not given)."
+    )
+    text = f"""---
+license: apache-2.0
+tags: [demo, qwen2.5-vl, synthetic]
+---
+
+# The demo model of Recap
+
+A Qwen2.5-VL (`Qwen2_5_VLForConditionalGeneration`, M-RoPE, 2 x 2 merging) of
+{record["parameters"] / 1e6:.1f} million parameters, trained from nothing on pictures that a seeded
+generator draws. It exists so that the demo runs on a real image without a model hub. It says nothing
+about how a model of 7 billion parameters answers or how fast it decodes.
+
+## Held-out accuracy
+
+Pictures from seeds that training never used, through the stock `Qwen2VLImageProcessorPil`, greedy
+decoding in float32 of the bfloat16 weights in this folder. An answer is right if the facts that it
+states (numbers, names, colours, places, yes and no) are those of the reference, in order. Half of the
+questions open a dialogue, half come after some turns of it (the reference's).
+
+{_table(found)}
+
+{seen}
+
+{_tasks(found)}
+
+The first miss of each kind:
+
+{_misses(found)}
+
+## What it knows, and what not
+
+It knows the drawn world above, in English, in the wordings of `recap/demo/talk/`: looking, reading,
+counting, comparing two printed values, finding the highest, listing, describing, transcribing as
+Markdown, JSON or CSV, over several turns and after a second image. It was taught to refuse pictures
+that are not of that world and questions that do not fit the picture. It does not know other words,
+names, goods or numbers above 99, handwriting, real photographs, other layouts, arithmetic, or the
+world. A picture that merely looks like its world (a real receipt, a busy chart) may get a confident
+wrong answer.
+
+Answers have {guess["shortest"]} to {guess["longest"]} tokens (median {guess["median"]}). The best
+constant guess for each wording of a question (the most frequent token at each position) gets
+{100 * guess["constant"]:.0f} % of the tokens of the answers; {100 * guess["template"]:.0f} % of the
+tokens are not part of a fact, which is what a guess would get that also knew where the facts stand.
+So text here is easier to draft than that of a large model, and speed measured on it is labelled
+"demo model".
+
+## Training
+
+| stage | what learns | minutes | steps | samples |
+| --- | --- | --- | --- | --- |
+{stages}
+
+Machine: {record["machine"]}. First the vision tower learns to name what lies in every 28 x 28 cell and
+what that belongs to; then the language half learns dialogues on top of the frozen tower; then both go
+on together at a low rate. Learning rates fall over a budget of minutes, so another machine gets
+through more or fewer samples; pictures and words depend on their seeds alone.
+
+```sh
+python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
+python -m recap.demo card --photos ../shared/data/mmspec_testmini/images   # measures, writes this file
+```
+
+`python -m recap.demo card` took {found["seconds"] / 60:.0f} minutes for this card, on one thread.
+"""
+    path = folder / "README.md"
+    path.write_text(text)
+    return path
