@@ -5,7 +5,7 @@ const counters = (window.__recapTree = window.__recapTree || { mounts: 0, update
 counters.mounts += 1;
 
 const trace = createTrace();
-const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, opened: new Set() };
+const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, opened: new Set() };
 const host = element.querySelector(".rt") || element;
 const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -25,6 +25,8 @@ const button = (label, content, act, more = {}) =>
 
 const runsBar = el("div", { class: "rt-runs", role: "group", "aria-label": "Whose steps are shown" });
 const summary = el("span", { class: "rt-summary" });
+const race = createRace();
+const raceButton = button("Race the decoders on one clock", "race", () => setRace(!state.race), { class: "rt-button rt-pill rt-race-button" });
 const on = { peek, pick: (position) => goTo(position) };
 const tokenStrip = createTokenStrip(on);
 const stepStrip = createStepStrip(on);
@@ -62,7 +64,8 @@ const stage = el(
 const details = el("div", { class: "rt-details", "aria-live": "polite" });
 const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
 host.replaceChildren(
-  el("div", { class: "rt-top" }, runsBar, summary),
+  el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
+  race.element,
   el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
   empty,
   createLegend(),
@@ -108,6 +111,16 @@ function setFollow(follow) {
   }
 }
 
+function setRace(open) {
+  state.race = open;
+  raceButton.setAttribute("aria-pressed", String(open));
+  pause();
+  race.pause();
+  drawRuns();
+  draw();
+  if (open) race.go();
+}
+
 function toggleAll() {
   state.all = !state.all;
   allButton.setAttribute("aria-pressed", String(state.all));
@@ -116,6 +129,7 @@ function toggleAll() {
 
 function chooseRun(index) {
   pause();
+  if (state.race) setRace(false);
   state.run = index;
   state.step = clamp(state.step < 0 ? Infinity : state.step);
   state.peek = state.row = state.pinned = null;
@@ -157,7 +171,8 @@ let layout = null;
 function draw() {
   const now = run();
   const has = Boolean(now && now.steps.length);
-  body.hidden = !has;
+  race.element.hidden = !state.race;
+  body.hidden = !has || state.race;
   empty.hidden = has;
   if (!has) return;
   const position = clamp(shown());
@@ -216,11 +231,13 @@ function drawRuns() {
     ...trace.runs.map((r, index) =>
       el(
         "button",
-        { type: "button", class: "rt-button rt-pill", "aria-pressed": String(index === state.run), onclick: () => chooseRun(index) },
+        { type: "button", class: "rt-button rt-pill", "aria-pressed": String(index === state.run && !state.race), onclick: () => chooseRun(index) },
         DECODERS[r.start.decoder] || String(r.start.decoder),
       ),
     ),
   );
+  race.update(trace.runs);
+  raceButton.hidden = trace.runs.filter((r) => r.turn).length < 2;
   const now = run();
   if (!now) return (summary.textContent = "");
   const grown = now.tokens.length;
@@ -285,6 +302,7 @@ function update() {
   counters.updates += 1;
   if (anew) {
     pause();
+    if (state.race) setRace(false);
     Object.assign(state, { run: 0, step: -1, peek: null, row: null, pinned: null, opened: new Set() });
     counters.drawn = [];
     setFollow(true);

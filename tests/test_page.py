@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from .browser import FLAGS, Person, Watch, chromium_path, running_app
+from recap.ui.browser import FLAGS, Person, Watch, chromium_path, running_app
 
 pytestmark = [
     pytest.mark.browser,

@@ -1,4 +1,4 @@
-"""The real app in a process of its own, and Chromium looking at it; shared by the browser tests.
+"""The real app in a process of its own, and Chromium looking at it; shared by tests and screenshots.
 
 Every page fails its test on a console error, a page error, or a request to another host.
 """
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 START_S = 120.0

@@ -12,7 +12,7 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-SCRIPTS = ("trace.js", "layout.js", "tree.js", "strips.js", "inspector.js")
+SCRIPTS = ("trace.js", "layout.js", "tree.js", "strips.js", "race.js", "inspector.js")
 """Joined in this order into the one script that runs when the component loads."""
 
 

@@ -12,9 +12,9 @@ from .charts import DECODER_NAMES
 HEADER = """
 <header class="rc-head">
   <h1>Recap</h1>
-  <p>A vision-language model answers, and you see how: each pass of the model checks a whole tree of guessed
-  tokens at once and keeps the branch it would have written itself. No draft model: the guesses are recalled from
-  the model's own earlier predictions. The text that comes out does not change; only the number of passes does.</p>
+  <p>A vision-language model answers, and you see how: each pass checks a whole tree of guessed tokens at once and keeps
+  the branch that the model would have written itself. The guesses are recalled from its own earlier predictions; the text
+  that comes out stays the same.</p>
 </header>
 """
 
