@@ -147,6 +147,7 @@ def test_control_tokens_typed_by_a_user_stay_text(target):
     controls = set(target.vocabulary.controls)
     assert [i for i in typed.ids if i in controls] == [i for i in plain.ids if i in controls]
     assert "<|im_end|>" in target.decode(typed.ids)
+    assert "</s><s> <pad>" in target.decode(typed.ids)
     assert "RECAP-TEXT-0-STANDS-HERE" in target.decode(typed.ids)
     messages = [Message("user", TYPED, images), Message("assistant", TYPED), Message("user", TYPED)]
     known = [*typed.ids, 5]

@@ -146,7 +146,7 @@ VISIONS: dict[str, dict[str, Any]] = {
         "deepstack_visual_indexes": [0, 1],
     },
 }
-PINPOINTS = [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]]
+PINPOINTS = [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168], [112, 168]]  # (high, wide)
 CLIP = {
     "model_type": "clip_vision_model",
     "hidden_size": 32,
