@@ -4,7 +4,17 @@ import argparse
 import json
 from pathlib import Path
 
-from recap.demo import card, evaluate, examples, export, model, pool, stage
+from recap.demo import (
+    card,
+    evaluate,
+    examples,
+    export,
+    model,
+    pool,
+    stage,
+    train_eye,
+    train_tongue,
+)
 
 ASSETS = Path(__file__).parents[2] / "assets"
 STAGES = {
@@ -51,14 +61,11 @@ def main() -> None:
     args = parser.parse_args()
     does = args.command
     if does in ("pool", "train"):
+        pool.fill(args.work / "signs", train_eye.DRILL, kind="sign", seed="drill")
         pool.fill(args.work / "pool", args.shards)
     if does in ("eye", "train"):
-        from recap.demo import train_eye
-
         train_eye.train(args.work, args.minutes[0], shards=args.shards)
     if does in ("tongue", "whole", "train"):
-        from recap.demo import train_tongue
-
         tok = export.saved_tokenizer(args.work)
         if does != "whole":
             train_tongue.train(args.work, tok, args.minutes[1], 2e-3, False, args.shards)

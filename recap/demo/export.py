@@ -64,6 +64,14 @@ def tokenizer(dialogues: int = 2000) -> PreTrainedTokenizerFast:
     return fast
 
 
+def saved_tokenizer(work: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of a training run, made on its first use."""
+    folder = work / "tok"
+    if not folder.exists():
+        tokenizer().save_pretrained(folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
 def export(
     whole: Qwen2_5_VLForConditionalGeneration, tok: PreTrainedTokenizerFast, to: Path
 ) -> Path:

@@ -38,15 +38,20 @@ def path(folder: Path, number: int) -> Path:
     return folder / f"shard{number:04d}.pkl"
 
 
-def fill(folder: Path, shards: int, first: int = 0, seed: str = "train") -> None:
-    """Draw the shards that are missing; each picture depends on its number and `seed` only."""
+def fill(folder: Path, shards: int, kind: str | None = None, seed: str = "train") -> None:
+    """Draw the shards that are missing; each picture depends on its number and `seed` only.
+
+    They hold pictures of every kind, or of one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     index = {mark: i for i, mark in enumerate(eye.marks())}
-    for number in range(first, shards):
+    for number in range(shards):
         if path(folder, number).exists():
             continue
         start = time.time()
-        items = [item(world.draw_any(f"{seed}{number * SHARD + i}"), index) for i in range(SHARD)]
+        names = [f"{seed}{number * SHARD + i}" for i in range(SHARD)]
+        pictures = (world.draw(kind, n) if kind else world.draw_any(n) for n in names)
+        items = [item(picture, index) for picture in pictures]
         part = path(folder, number).with_suffix(".part")
         part.write_bytes(pickle.dumps(items, protocol=5))
         os.replace(part, path(folder, number))

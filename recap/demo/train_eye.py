@@ -14,6 +14,8 @@ from torch import nn
 
 from recap.demo import eye, model, pool, stage, world
 
+DRILL = 8  # shards of signs
+
 
 def _unpack(packed: list[np.ndarray], count: int) -> torch.Tensor:
     return torch.from_numpy(np.unpackbits(np.stack(packed), axis=-1, count=count)).float()
@@ -86,6 +88,8 @@ def train(work: Path, minutes: float = 30, peak: float = 2e-3, shards: int = 64)
     while not clock.done:
         ready = [n for n in range(shards) if pool.path(work / "pool", n).exists()]
         items = pool.load(work / "pool", ready[turn % len(ready)])
+        # Words on signs are slow to learn: three more signs for every four pictures.
+        items += pool.load(work / "signs", turn % DRILL)[: len(items) * 3 // 4]
         turn += 1
         for part in pool.groups(items, 32, np.random.default_rng(turn)):
             loss, spelt = loss_of(visual, head, part, len(names))

@@ -3,6 +3,7 @@
 from random import Random
 
 from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade
+from recap.demo.world.table import TOP
 
 WORDS = (
     "STOP", "EXIT", "ENTRY", "OPEN", "CLOSED", "SALE", "TAXI", "HOTEL", "CAFE", "PARKING",
@@ -33,7 +34,7 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     board.box(0, 4.3, 6, 5, fill=ground)
     numbered = rng.random() < 0.45
     word = rng.choice(NUMBERED if numbered else WORDS)
-    number = rng.randint(1, 99) if numbered else None
+    number = rng.randint(1, TOP) if numbered else None
     way = rng.choice(ARROWS) if rng.random() < 0.45 else None
     colour, form = rng.choice(list(COLOURS)), rng.choice(BOARDS)
     fill = shade(rng, colour)
@@ -70,6 +71,6 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     )
     board.mark(0, low - 0.5, 6, low + 0.5, f"arrow:{way or 'none'}")
     if number is not None:
-        board.mark(0, low - 0.5, 6, low + 0.5, f"ones:{number % 10}", f"tens:{number // 10}")
+        board.mark(0, low - 0.5, 6, low + 0.5, f"value:{number}")
     facts = {"word": word, "number": number, "colour": colour, "board": form, "arrow": way}
     return board.done("sign", facts)
