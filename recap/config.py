@@ -57,6 +57,10 @@ class RecapConfig:
     """Share of the mixture given to the lookup's token by match length 1, 2, 3, ... (the last repeats):
     roughly how often such a continuation is right. A longer match earns more weight."""
 
+    runner_up_share: float = 0.3
+    """Where neither a level nor the lookup answers: chance given to the tokens that were likely one place
+    earlier and did not come there (they often come next; idea of LogitSpec, 2025). 0 switches it off."""
+
     seed_prompt: bool = True
     """Fill the memories from the prefill's own predictions inside the prompt."""
 

@@ -16,8 +16,9 @@ from typing import Any
 FORMAT = 1
 """Version of the NDJSON form, in the `start` line."""
 
-LEVELS = ("3-token", "2-token", "1-token", "lookup")
-"""Recap's sources, most exact first. Token Recycling has the one level "table"."""
+LEVELS = ("3-token", "2-token", "1-token", "lookup", "runner-up")
+"""Recap's sources: the three memories, the lookup, and, where none of these answers, the runners-up of
+the place before. Token Recycling has the one level "table"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,12 @@ def predictions(rows: list[tuple[list[int], list[float]]]) -> Predictions:
 def test_recap_worked_by_hand():
     """Two passes, by hand: rows go under their branch's keys, the next tree is mixed from them."""
     config = RecapConfig(
-        top_k=2, base_weights=(0.5, 0.3, 0.2), confidence=False, lookup=False, max_depth=2
+        top_k=2,
+        base_weights=(0.5, 0.3, 0.2),
+        confidence=False,
+        lookup=False,
+        runner_up_share=0.0,
+        max_depth=2,
     )
     drafter = RecapDrafter(vocab_size=50, config=config)
     drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
@@ -77,6 +82,31 @@ def test_recap_worked_by_hand():
     assert (three.lookups, three.hits, three.accepted) == (3, 1, 1)
 
 
+def test_runners_up_stand_in_where_nothing_is_known():
+    config = RecapConfig(top_k=3, runner_up_share=0.5, lookup=False, max_depth=2, calibrate=False)
+    drafter = RecapDrafter(vocab_size=50, config=config)
+    drafter.begin([1, 2], blocked=frozenset({9}), terminal=NOTHING)
+    drafter.confirm([3])
+    drafter.observe(
+        drafter.propose(limit=5, record=False), predictions([([4, 5, 9], [0.6, 0.2, 0.1])]), []
+    )
+    drafter.confirm([4])
+    # nothing is known behind 4; 5 and 9 were likely where 4 came, and 9 is blocked
+    tree = drafter.propose(limit=5, record=True)
+    assert tree.tokens == [4, 5]
+    assert tree.nodes[0].source == "runner-up"
+    assert tree.nodes[0].score == pytest.approx(0.5 * 0.2)
+    levels = drafter.observe(
+        tree, predictions([([5, 6, 7], [0.5, 0.2, 0.1]), ([8, 6, 7], [0.5, 0.2, 0.1])]), [1]
+    )
+    # asked at the root (right) and behind 5, where 5 itself does not follow again
+    assert (levels["runner-up"].lookups, levels["runner-up"].accepted) == (2, 1)
+    drafter.confirm([5, 8])
+    drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([40])
+    assert drafter.propose(limit=5, record=False).tokens == [40], "a new request starts without"
+
+
 def test_request_memory_ends_with_the_request_and_the_persistent_one_does_not():
     drafter = RecapDrafter(vocab_size=50, config=RecapConfig(top_k=2))
     drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
@@ -115,7 +145,12 @@ def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order
     """Along whole answers: budget, depth, fan-out, no blocked token, no repeated edge, sources."""
     target = ScriptedTarget(vocab_size=12, seed=seed, order=order, eos=False)
     config = RecapConfig(
-        budget=budget, max_depth=depth, max_children=children, lookup=lookup, top_k=4, calibrate=False
+        budget=budget,
+        max_depth=depth,
+        max_children=children,
+        lookup=lookup,
+        top_k=4,
+        calibrate=False,
     )
     drafter = make_drafter("recap", vocab_size=12, config=config)
     conversation = Conversation(target)

@@ -40,7 +40,7 @@ _NONE = -1  # a token that does not exist: no key reaches across it
 class _Asked:
     """What the sources answered at one place in the tree, kept until the pass is observed."""
 
-    __slots__ = ("class_", "continuation", "keys", "mixed", "rows", "weights")
+    __slots__ = ("class_", "continuation", "keys", "mixed", "rows", "runners", "weights")
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class _Asked:
         mixed: dict[int, float],
         matched: int,
     ) -> None:
+        self.runners: dict[int, float] | None = None  # asked only where nothing else answered
         self.keys, self.rows, self.weights = keys, rows, weights
         self.continuation, self.mixed = continuation, mixed
         level = 3 if rows[0] else 2 if rows[1] else 1 if rows[2] else 0
@@ -108,6 +109,7 @@ class RecapDrafter:
         self._terminal: frozenset[int] = frozenset()
         self._tail = (_NONE, _NONE, _NONE)  # the last three confirmed tokens, oldest first
         self._prompt: Sequence[int] = ()
+        self._before: dict[int, float] = {}  # what was likely where the root now stands
         self._asked: dict[int, _Asked] = {}
         self._order: list[int] = [ROOT]
 
@@ -125,6 +127,7 @@ class RecapDrafter:
         self.request.clear()
         self.lookup = SuffixLookup(blocked)
         self._tail = (_NONE, _NONE, _NONE)
+        self._before = {}
         self.confirm(prompt)
 
     def confirm(self, tokens: Sequence[int]) -> None:
@@ -136,6 +139,7 @@ class RecapDrafter:
         if not (self.config.seed_prompt and len(positions)):
             return
         prompt = self._prompt
+        self._remember(predictions, len(predictions) - 1)
         tails = [
             (
                 prompt[at - 2] if at >= 2 else _NONE,
@@ -206,6 +210,8 @@ class RecapDrafter:
         cfg = self.config
         place = places[handle]
         asked = self._asked[handle] = self._ask(place.tail, place.match)
+        if not asked.mixed and cfg.runner_up_share > 0:
+            self._ask_runners(asked, places, handle)
         mixed = asked.mixed
         if not mixed:
             return
@@ -257,6 +263,21 @@ class RecapDrafter:
         matched = match.length if continuation is not None else 0
         return _Asked((has3, has2, has1), rows, [*weights, share], continuation, mixed, matched)
 
+    def _ask_runners(self, asked: _Asked, places: Sequence[_Place], handle: int) -> None:
+        """Nothing is known behind this token: try what was likely where it came, in its stead."""
+        place = places[handle]
+        before = self._before if handle == ROOT else self._asked[place.parent].mixed
+        best = sorted(before, key=before.__getitem__, reverse=True)[: self.top_k]
+        share = self.config.runner_up_share
+        asked.runners = {t: share * before[t] for t in best if t != place.token}
+        asked.mixed = asked.runners
+
+    def _remember(self, predictions: Predictions, row: int) -> None:
+        """The prediction at the place where the next root comes."""
+        self._before = dict(
+            zip(predictions.top_ids[row].tolist(), predictions.top_probs[row].tolist(), strict=True)
+        )
+
     # -- observe ---------------------------------------------------------------------------------
 
     def observe(
@@ -269,6 +290,7 @@ class RecapDrafter:
         confirmed = {ROOT, *accepted}
         order = [ROOT, *accepted, *(r for r in range(len(tree)) if r not in confirmed)]
         self._write([tails[row] for row in order], predictions, np.asarray(order))
+        self._remember(predictions, accepted[-1] if accepted else ROOT)
         if self.config.calibrate:
             self._calibrate(tree, accepted)
         return self._count(tree, accepted)
@@ -317,7 +339,7 @@ class RecapDrafter:
 
     def _count(self, tree: CandidateTree, accepted: Sequence[int]) -> dict[str, LevelCount]:
         """Look-ups, hits and accepted hits of this pass (see `trace.LevelCount`)."""
-        lookups, hits, right = [0] * 4, [0] * 4, [0] * 4
+        lookups, hits, right = ([0] * len(LEVELS) for _ in range(3))
         for asked in self._asked.values():
             for level, (key, row) in enumerate(zip(asked.keys, asked.rows, strict=True)):
                 lookups[level] += key
@@ -325,12 +347,16 @@ class RecapDrafter:
             if self.config.lookup:
                 lookups[3] += 1
                 hits[3] += asked.continuation is not None
+            if asked.runners is not None:
+                lookups[4] += 1
+                hits[4] += bool(asked.runners)
         at = ROOT
         for row in accepted:
             asked, token = self._asked[self._order[at]], tree.tokens[row]
             for level, stored in enumerate(asked.rows):
                 right[level] += stored is not None and token in stored.ids
             right[3] += asked.continuation == token
+            right[4] += asked.runners is not None and token in asked.runners
             at = row
         return {
             level: LevelCount(*counts)
@@ -349,19 +375,20 @@ def _edges_from(places: Sequence[_Place], handle: int) -> set[int]:
 
 
 def _contributions(asked: _Asked, token: int) -> list[tuple[float, float]]:
-    """(weight in the mixture, probability the source gives the token), for the four sources."""
+    """(weight in the mixture, probability the source gives the token), for each of LEVELS."""
     said = []
     for row, weight in zip(asked.rows, asked.weights[:3], strict=True):
         inside = row is not None and token in row.ids
         said.append((weight, row.probs[row.ids.index(token)] if inside else 0.0))
     said.append((asked.weights[3], 1.0 if asked.continuation == token else 0.0))
+    said.append((1.0, asked.runners.get(token, 0.0)) if asked.runners else (0.0, 0.0))
     return said
 
 
 def _source(asked: _Asked, token: int) -> str:
     """The level with the largest contribution to this token."""
     said = _contributions(asked, token)
-    return LEVELS[max(range(4), key=lambda level: said[level][0] * said[level][1])]
+    return LEVELS[max(range(len(LEVELS)), key=lambda level: said[level][0] * said[level][1])]
 
 
 def _votes(asked: _Asked, token: int) -> tuple[Vote, ...]:
@@ -374,4 +401,6 @@ def _votes(asked: _Asked, token: int) -> tuple[Vote, ...]:
     ]
     if asked.continuation is not None:
         votes.append(Vote("lookup", *said[3], 1.0))
+    if asked.runners:
+        votes.append(Vote("runner-up", *said[4], 0.0))
     return tuple(votes)
