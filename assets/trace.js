@@ -6,6 +6,7 @@ const SOURCES = {
   "2-token": { key: "k2", name: "2-token key", shape: "square" },
   "1-token": { key: "k1", name: "1-token key", shape: "triangle" },
   lookup: { key: "lookup", name: "lookup", shape: "diamond" },
+  "runner-up": { key: "runner", name: "runner-up", shape: "drop" },
   table: { key: "table", name: "Token Recycling's table", shape: "hexagon" },
 };
 const DECODERS = {
@@ -17,6 +18,10 @@ const DECODERS = {
 
 function sourceOf(name) {
   return SOURCES[name] || { key: "other", name: String(name), shape: "circle" };
+}
+
+function nameOf(run) {
+  return String(run.start.label || DECODERS[run.start.decoder] || run.start.decoder);
 }
 
 function readStep(data) {

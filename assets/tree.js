@@ -33,7 +33,7 @@ function mark(source, r = 5) {
     const s = r * 0.88;
     return svg("rect", { ...attributes, x: -s, y: -s, width: 2 * s, height: 2 * s });
   }
-  const corners = { triangle: [-90, 30, 150], diamond: [0, 90, 180, 270], hexagon: [0, 60, 120, 180, 240, 300] };
+  const corners = { triangle: [-90, 30, 150], drop: [90, 210, 330], diamond: [0, 90, 180, 270], hexagon: [0, 60, 120, 180, 240, 300] };
   const scale = shape === "hexagon" ? 1 : 1.2;
   const points = corners[shape].map((degrees) => {
     const a = (degrees * Math.PI) / 180;

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from itertools import pairwise
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ..service import TurnRecord
+from ..session import TurnRecord
 from ..trace import LEVELS, LevelCount, Turn
 
 DECODER_NAMES = {
@@ -22,6 +22,7 @@ LEVEL_NAMES = {
     "2-token": "2-token key",
     "1-token": "1-token key",
     "lookup": "lookup",
+    "runner-up": "runner-up",
     "table": "Token Recycling's table",
 }
 COLOURS = {
@@ -29,6 +30,7 @@ COLOURS = {
     "2-token": "#D55E00",
     "1-token": "#009E73",
     "lookup": "#7A7F87",
+    "runner-up": "#8F6B3E",
     "table": "#CC79A7",
 }
 DECODER_COLOURS = {
@@ -37,6 +39,7 @@ DECODER_COLOURS = {
     "prompt_lookup": "#7A7F87",
     "autoregressive": "#D55E00",
 }
+PATTERNS = {"recap": "", "token_recycling": "/", "prompt_lookup": "."}
 DASHES = {
     "recap": "solid",
     "token_recycling": "dash",
@@ -96,28 +99,39 @@ def levels_chart(runs: dict[str, Turn], *, measured: str) -> go.Figure:
     return figure
 
 
-def speed_chart(record: TurnRecord, steps: dict[str, Any], *, measured: str) -> go.Figure:
+def speed_chart(paces: dict[str, tuple[list[float], list[int]]], *, measured: str) -> go.Figure:
     """Tokens against decoding time, a line a decoder: the slope is the speed.
 
-    steps: decoder -> (seconds, tokens), cumulated over its passes.
+    paces: decoder -> (seconds, tokens) after each pass.
     """
     figure = go.Figure()
-    for decoder, (seconds, tokens) in steps.items():
+    for decoder, (seconds, tokens) in paces.items():
         figure.add_scatter(
             x=seconds,
             y=tokens,
             name=DECODER_NAMES.get(decoder, decoder),
             mode="lines",
-            line={"color": DECODER_COLOURS.get(decoder), "dash": DASHES.get(decoder), "width": 2.5},
+            line={
+                "color": DECODER_COLOURS.get(decoder, "#009E73"),
+                "dash": DASHES.get(decoder, "solid"),
+                "width": 2.5,
+            },
             hovertemplate="%{y} tokens after %{x:.2f} s<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(title="decoding time, seconds (prompt apart)", rangemode="tozero")
     figure.update_yaxes(title="tokens of the answer", rangemode="tozero")
-    return finish(figure, title="tokens against time, this turn", measured=measured)
+    return finish(figure, title="Tokens against time, this turn", measured=measured)
 
 
-def accepted_chart(lengths: dict[str, list[int]], *, measured: str) -> go.Figure:
+def accepted_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
     """Share of passes by how many tokens they gave; 1 is what plain decoding gives."""
+    lengths: dict[str, list[int]] = {}
+    for record in turns:
+        for decoder in ("recap", "token_recycling", "prompt_lookup"):
+            if decoder in record.paces:
+                tokens = record.paces[decoder][1]
+                grown = [after - before for before, after in pairwise(tokens)]
+                lengths.setdefault(decoder, []).extend(grown)
     figure = go.Figure()
     top = max((max(v) for v in lengths.values() if v), default=1)
     for decoder, values in lengths.items():
@@ -125,14 +139,17 @@ def accepted_chart(lengths: dict[str, list[int]], *, measured: str) -> go.Figure
         figure.add_bar(
             x=list(range(1, top + 1)),
             y=share,
-            name=DECODER_NAMES.get(decoder, decoder),
-            marker={"color": DECODER_COLOURS.get(decoder)},
+            name=DECODER_NAMES[decoder],
+            marker={
+                "color": DECODER_COLOURS[decoder],
+                "pattern": {"shape": PATTERNS[decoder], "fgopacity": 0.6},
+            },
             hovertemplate="%{y:.0f} % of passes gave %{x}<extra>%{fullData.name}</extra>",
         )
     figure.update_layout(barmode="group")
-    figure.update_xaxes(title="tokens that a pass gave (1 = the target's own alone)", dtick=1)
+    figure.update_xaxes(title="tokens a pass gave (1 = the model's own alone)", dtick=1)
     figure.update_yaxes(title="% of passes")
-    return finish(figure, title="accepted length, this conversation", measured=measured)
+    return finish(figure, title="Accepted length, this conversation", measured=measured)
 
 
 def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
@@ -157,7 +174,7 @@ def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
             )
     figure.update_xaxes(title="turn", dtick=1)
     figure.update_yaxes(title="hits, % of look-ups", range=[0, 104])
-    return finish(figure, title="hit rate, turn by turn", measured=measured)
+    return finish(figure, title="Hit rate, turn by turn", measured=measured)
 
 
 SYMBOLS = {
@@ -165,6 +182,7 @@ SYMBOLS = {
     "2-token": "square",
     "1-token": "triangle-up",
     "lookup": "diamond",
+    "runner-up": "triangle-down",
     "table": "hexagon",
 }
 
@@ -182,12 +200,12 @@ def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
             "y": 0.97,
             "yanchor": "top",
         },
-        height=330,
-        margin={"l": 52, "r": 8, "t": 70, "b": 50},
+        height=340,
+        margin={"l": 52, "r": 8, "t": 56, "b": 40},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 12},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+        legend={"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0},
         dragmode=False,
     )
     grid = "rgba(128,134,146,0.25)"
