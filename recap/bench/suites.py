@@ -43,10 +43,11 @@ def _demo() -> list[Sample]:
     folder = ASSETS / "examples"
     samples = []
     for entry in json.loads((folder / "examples.json").read_text(encoding="utf-8")):
-        for number, turns in enumerate(entry["questions"]):
-            turns = (turns,) if isinstance(turns, str) else tuple(turns)
-            stem = Path(entry["file"]).stem
-            samples.append(Sample(f"{stem}-{number}", turns, (folder / entry["file"],), stem))
+        stem = Path(entry["file"]).stem
+        for number, turns in enumerate(entry["conversations"]):
+            samples.append(
+                Sample(f"{stem}-{number}", tuple(turns), (folder / entry["file"],), entry["kind"])
+            )
     return samples
 
 
