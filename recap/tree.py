@@ -7,7 +7,7 @@ how they are verified (`engine`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ ROOT = 0
 """Packed row of the root: the last confirmed token, which has no KV entry yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(NamedTuple):
     """What one source said about one candidate where it was proposed.
 
     `weight` is the source's share in the mixture at that place (all shares sum to 1), `probability`
@@ -30,8 +29,7 @@ class Vote:
     confidence: float
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One candidate token. `parent` is a packed row (0 is the root), `depth` counts from 1.
 
     `source` names the level with the largest contribution ("" when recording is off), `score` estimates the probability that
@@ -67,11 +65,12 @@ class CandidateTree:
         self.parents = [-1, *(n.parent for n in self.nodes)]
         self.depths = [0, *(n.depth for n in self.nodes)]
         self._children: dict[tuple[int, int], int] = {}
-        for row, node in enumerate(self.nodes, start=1):
-            assert 0 <= node.parent < row, "a parent comes before its children"
-            assert node.depth == self.depths[node.parent] + 1, "depth is the parent's plus one"
-            assert (node.parent, node.token) not in self._children, "siblings differ in their token"
-            self._children[node.parent, node.token] = row
+        depths, children = self.depths, self._children
+        for row, (token, parent, depth, *_) in enumerate(self.nodes, start=1):
+            assert 0 <= parent < row, "a parent comes before its children"
+            assert depth == depths[parent] + 1, "depth is the parent's plus one"
+            children[parent, token] = row
+        assert len(children) == len(self.nodes), "siblings differ in their token"
 
     def __len__(self) -> int:
         """Rows of the packed pass, the root included."""
@@ -170,9 +169,7 @@ class TreeBuilder:
         row_of = {ROOT: ROOT, **{handle: row for row, handle in enumerate(order, start=1)}}
         packed = []
         for handle in order:
-            n = self._nodes[handle - 1]
-            packed.append(
-                Node(n.token, row_of[n.parent], n.depth, n.source, n.score, n.rank, n.votes)
-            )
+            token, parent, *rest = self._nodes[handle - 1]
+            packed.append(Node(token, row_of[parent], *rest))
         self.order = [ROOT, *order]
         return CandidateTree(self.root, packed)
