@@ -9,6 +9,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import argparse
 
+from recap.calibration import pass_cost
 from recap.service import ModelLoader, Sessions
 from recap.targets import load_target
 from recap.ui.launch import VARIABLES, Settings, serve
@@ -24,7 +25,9 @@ def main() -> None:
     )
     parser.parse_args()
     settings = Settings.from_environment()
-    loader = ModelLoader(settings.model, lambda: load_target(settings.model, **settings.load))
+    loader = ModelLoader(
+        settings.model, lambda: load_target(settings.model, **settings.load), measure=pass_cost
+    )
     serve(settings, loader, Sessions(limit=settings.sessions, idle_s=60.0 * settings.idle_minutes))
 
 

@@ -5,7 +5,7 @@ const counters = (window.__recapTree = window.__recapTree || { mounts: 0, update
 counters.mounts += 1;
 
 const trace = createTrace();
-const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, opened: new Set() };
+const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, opened: new Set(), text: "", file: "" };
 const host = element.querySelector(".rt") || element;
 const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -63,12 +63,14 @@ const stage = el(
 );
 const details = el("div", { class: "rt-details", "aria-live": "polite" });
 const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
+const files = createFiles({ source: () => state.text, open: openFile, say: (text) => (summary.textContent = text) });
 host.replaceChildren(
   el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
   race.element,
   el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
   empty,
   createLegend(),
+  files.element,
 );
 const body = host.querySelector(".rt-body");
 
@@ -232,7 +234,7 @@ function drawRuns() {
       el(
         "button",
         { type: "button", class: "rt-button rt-pill", "aria-pressed": String(index === state.run && !state.race), onclick: () => chooseRun(index) },
-        DECODERS[r.start.decoder] || String(r.start.decoder),
+        nameOf(r),
       ),
     ),
   );
@@ -246,6 +248,8 @@ function drawRuns() {
   const figures = passes
     ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
     : ["reading"];
+  if (state.file) figures.unshift(`file: ${state.file}`);
+  else if (now.start.recorded) figures.unshift("recorded earlier");
   summary.textContent = figures.join("  ·  ");
 }
 
@@ -297,9 +301,24 @@ function createLegend() {
   );
 }
 
+// A trace from a file stays until the next answer begins.
+function openFile(text, name) {
+  state.file = name;
+  show(text);
+  setFollow(false);
+  goTo(0);
+}
+
 function update() {
-  const anew = trace.feed(String(props.value || ""));
+  const text = String(props.value || "");
   counters.updates += 1;
+  state.file = "";
+  show(text);
+}
+
+function show(text) {
+  state.text = text;
+  const anew = trace.feed(text);
   if (anew) {
     pause();
     if (state.race) setRace(false);
@@ -311,8 +330,11 @@ function update() {
   drawRuns();
   const now = run();
   if (state.follow && now && now.steps.length && state.step !== now.steps.length - 1) goTo(now.steps.length - 1, { keepFollow: true });
-  else if (now && !state.follow && state.peek === null) tokenStrip.update(now), stepStrip.update(now), (slider.max = Math.max(1, now.steps.length));
-  else if (!now || !now.steps.length) draw();
+  else if (now && !state.follow && state.peek === null) {
+    tokenStrip.update(now);
+    stepStrip.update(now);
+    slider.max = Math.max(1, now.steps.length);
+  } else if (!now || !now.steps.length) draw();
 }
 
 setFollow(true);

@@ -30,7 +30,7 @@ function createRace() {
   function newLane(run) {
     const counts = [1]; // tokens after k passes; the first token comes from the prompt
     for (const step of run.steps) counts.push(counts[counts.length - 1] + step.texts.length);
-    const name = DECODERS[run.start.decoder] || String(run.start.decoder);
+    const name = nameOf(run);
     const bar = el("div", { class: "rt-lane-bar" });
     const figures = el("span", { class: "rt-lane-figures" });
     const text = el("div", { class: "rt-lane-text" });

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import pytest
 
 from recap.config import RecapConfig
-from recap.service import ModelLoader, NotReadyError, Session, Sessions
+from recap.service import ModelLoader, NotReadyError, Sessions
+from recap.session import RecapSettings, Session
 from recap.ui import work
 
 from .scripted import ScriptedTarget
@@ -26,11 +28,7 @@ class SlowTarget(ScriptedTarget):
 
 
 def finish(progresses: Iterator[work.Progress]) -> work.Progress:
-    last = None
-    for last in progresses:
-        pass
-    assert last is not None
-    return last
+    return list(progresses)[-1]
 
 
 @pytest.fixture
@@ -85,10 +83,9 @@ def test_two_sessions_share_nothing(target):
     alone = Session(target, "alone")
     expected = finish(work.answer(alone, QUESTION, [], "recap", max_new_tokens=40)).turn
     one, two = Session(target, "one"), Session(target, "two")
-    pairs = zip(
+    pairs = zip_longest(
         work.answer(one, QUESTION, [], "recap", max_new_tokens=40),
         work.answer(two, "11 12 13", [], "recap", max_new_tokens=40),
-        strict=False,
     )
     for _ in pairs:
         pass
@@ -192,7 +189,7 @@ def test_new_settings_keep_what_was_learned(target):
     session = Session(target, "")
     finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=30))
     memory = session.drafter("recap").memory
-    session.configure(RecapConfig(budget=7), warm=True)
+    session.configure(RecapSettings(RecapConfig(budget=7)))
     assert session.drafter("recap").memory is memory
     assert session.drafter("recap").config.budget == 7
 

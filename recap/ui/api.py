@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 from ..drafters import DECODERS
-from ..service import NotReadyError, Session
+from ..service import NotReadyError
+from ..session import Session
 from . import texts, work
 from .handlers import Handlers
 
@@ -28,7 +29,9 @@ class Api:
         owner = request.session_hash or ""
         loader.wait(LOAD_S)
         try:
-            return sessions.of_owner(owner) or sessions.new(loader.target, owner=owner)
+            return sessions.of_owner(owner) or sessions.new(
+                loader.target, owner=owner, cost=loader.cost
+            )
         except NotReadyError as error:
             raise gr.Error(str(error), print_exception=False) from None
 

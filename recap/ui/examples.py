@@ -35,7 +35,7 @@ def load_examples(folder: Path = EXAMPLES) -> list[Example]:
         return []
     found = []
     for item in json.loads(listing.read_text(encoding="utf-8")):
-        questions = dict.fromkeys(q for dialogue in item["questions"] for q in dialogue)
+        questions = dict.fromkeys(q for talk in item["conversations"] for q in talk)
         found.append(Example(folder / item["file"], item["title"], item["alt"], tuple(questions)))
     return found
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from ..service import ModelLoader, NotReadyError, Session, Sessions, TurnRecord
-from . import charts, texts, work
+from ..service import ModelLoader, NotReadyError, Sessions
+from ..session import Session, TurnRecord
+from . import charts, settings, texts, work
 from .examples import Example
+from .uploads import is_image, name_list
 
 Updates = dict[Any, Any]
 
@@ -44,7 +45,8 @@ class Handlers:
         if known is not None:
             return known, False
         owner = request.session_hash or ""
-        return self.sessions.new(self.loader.target, owner=owner), bool(id_)
+        new = self.sessions.new(self.loader.target, owner=owner, cost=self.loader.cost)
+        return new, bool(id_)
 
     def unload(self, request: gr.Request) -> None:
         """The page was closed: free its sessions at once."""
@@ -74,9 +76,14 @@ class Handlers:
     # ---- chat
 
     def answer(
-        self, message: dict[str, Any] | None, decoder: str, id_: str, request: gr.Request
+        self,
+        message: dict[str, Any] | None,
+        decoder: str,
+        id_: str,
+        request: gr.Request,
+        *changed: Any,
     ) -> Iterator[Updates]:
-        """One question from the text box, streamed."""
+        """One question from the text box, streamed. changed: the settings, as `settings.read` takes them."""
         p = self.parts
         text = ((message or {}).get("text") or "").strip()
         files = [str(f) for f in (message or {}).get("files") or []]
@@ -92,10 +99,12 @@ class Handlers:
             return
         if freed:
             session.messages.append({"role": "assistant", "content": FREED})
-        yield from self.stream(session, text, files, decoder)
+        session.configure(settings.read(changed))
+        limit = settings.longest(changed)
+        yield from self.stream(session, text, files, decoder, limit)
 
     def stream(
-        self, session: Session, text: str, files: list[str], decoder: str
+        self, session: Session, text: str, files: list[str], decoder: str, limit: int
     ) -> Iterator[Updates]:
         """The updates of one question; a refusal is one sentence in the chat, which goes on."""
         p = self.parts
@@ -104,6 +113,7 @@ class Handlers:
         said = [{"path": f, "alt_text": "uploaded image"} for f in files if is_image(f)]
         user = {"role": "user", "content": [*said, text] if text else said or [name_list(files)]}
         reply: dict[str, Any] = {"role": "assistant", "content": "…"}
+        at = len(session.messages)
         session.messages += [user, reply]
         yield {
             p.box: gr.MultimodalTextbox(value=None, submit_btn=False, stop_btn=True),
@@ -116,7 +126,6 @@ class Handlers:
         }
         box = gr.MultimodalTextbox(submit_btn=True, stop_btn=False)
         try:
-            limit = self.max_new_tokens
             for progress in work.answer(session, text, files, decoder, max_new_tokens=limit):
                 reply["content"] = progress.text or "…"
                 done = progress.turn is not None
@@ -128,7 +137,8 @@ class Handlers:
                     ),
                 }
             record = session.turns[-1]
-            yield {p.box: box, **self.results(session, record)}
+            record.at = at
+            yield {p.box: box, p.results: texts.results_table(record)}
         except ValueError as error:
             reply["content"] = f"*{error}*"
             yield {
@@ -153,28 +163,59 @@ class Handlers:
             yield {p.results: texts.nothing()}
             return
         record = session.turns[-1]
-        last = ""
         for progress in work.compare(session, only_cheap=only_cheap):
-            running = record.trace != last
-            last = record.trace
-            update: Updates = {p.trace: progress.trace} if running else {}
+            update: Updates = {p.trace: progress.trace}
             if progress.turn is not None:
-                update |= self.results(session, record)
-            if update:
-                yield update
+                update[p.results] = texts.results_table(record)
+            yield update
         yield self.results(session, record)
 
     def results(self, session: Session, record: TurnRecord) -> Updates:
         """Table, verdict and charts of the last turn and of the conversation."""
         p = self.parts
         shown = record.runs[record.decoder]
-        n = f"1 turn, {shown.tokens} tokens"
-        updates: Updates = {p.results: texts.results_table(record)}
+        turns = len(session.turns)
+        this = texts.measured(shown, n=f"1 turn, {shown.tokens} tokens")
+        tokens = sum(r.runs[r.decoder].tokens for r in session.turns)
+        turns_word = "1 turn" if turns == 1 else f"{turns} turns"
+        whole = texts.measured(shown, n=f"{turns_word}, {tokens} tokens")
+        updates: Updates = {
+            p.results: texts.results_table(record),
+            p.speed: charts.speed_chart(record.paces, measured=this),
+            p.accepted: charts.accepted_chart(session.turns, measured=whole),
+            p.warming: charts.warming_chart(session.turns, measured=whole),
+        }
         if charts.level_counts(record.runs):
-            updates[p.levels] = charts.levels_chart(
-                record.runs, measured=texts.measured(shown, n=n)
-            )
+            updates[p.levels] = charts.levels_chart(record.runs, measured=this)
         return updates
+
+    def again(self, id_: str, *changed: Any) -> Iterator[Updates]:
+        """Recap once more on the last turn, with the settings as they stand now."""
+        p = self.parts
+        session = self.sessions.get(id_) if id_ else None
+        if session is None or not session.turns:
+            yield {p.status: texts.status("Ask something first.", kind="error")}
+            return
+        session.configure(settings.read(changed))
+        record = session.turns[-1]
+        for progress in work.again(session):
+            yield {p.trace: progress.trace}
+        said = "Recap ran again with these settings: see the table"
+        yield {
+            p.results: texts.results_table(record),
+            p.speed: charts.speed_chart(
+                record.paces, measured=texts.measured(record.runs[record.decoder], n="1 turn")
+            ),
+            p.status: texts.status(said, kind="done"),
+        }
+
+    def forget(self, id_: str) -> Updates:
+        """Empty every memory of this session."""
+        session = self.sessions.get(id_) if id_ else None
+        if session is not None:
+            with session.busy():
+                session.forget()
+        return {self.parts.status: texts.status("all memories of this page are empty", kind="done")}
 
     def stop(self, id_: str) -> None:
         """Stop what this session decodes, within one pass."""
@@ -196,6 +237,48 @@ class Handlers:
             p.results: texts.nothing(),
         }
 
+    def undo(self, id_: str) -> Updates:
+        """Drop the last question and answer; the question returns to the box."""
+        p = self.parts
+        session = self.sessions.get(id_) if id_ else None
+        if session is None or not session.messages:
+            return {p.status: texts.status("There is nothing to undo.", kind="error")}
+        with session.busy():
+            text, files = take_back(session)
+        box = gr.MultimodalTextbox(
+            value={"text": text, "files": files}, submit_btn=True, stop_btn=False
+        )
+        said = texts.status("the last question was taken back", kind="done")
+        return {p.chat: list(session.messages), p.box: box, p.status: said}
+
+    def retry(self, decoder: str, id_: str, *changed: Any) -> Iterator[Updates]:
+        """The last question once more, with the decoder chosen now."""
+        yield from self._redo(decoder, id_, changed, None)
+
+    def edit(self, decoder: str, id_: str, event: gr.EditData, *changed: Any) -> Iterator[Updates]:
+        """The last question with other words; earlier ones stay as they are."""
+        p = self.parts
+        session = self.sessions.get(id_) if id_ else None
+        index = event.index[0] if isinstance(event.index, (list, tuple)) else event.index
+        if session is None or not session.turns or index != session.turns[-1].at:
+            messages = list(session.messages) if session is not None else []
+            said = texts.status("Only the last question can be changed.", kind="error")
+            yield {p.chat: messages, p.status: said}
+            return
+        yield from self._redo(decoder, id_, changed, str(event.value))
+
+    def _redo(
+        self, decoder: str, id_: str, changed: tuple[Any, ...], words: str | None
+    ) -> Iterator[Updates]:
+        session = self.sessions.get(id_) if id_ else None
+        if session is None or not session.messages:
+            return
+        with session.busy():
+            text, files = take_back(session)
+        session.configure(settings.read(changed))
+        limit = settings.longest(changed)
+        yield from self.stream(session, words or text, files, decoder, limit)
+
     # ---- examples
 
     def pick(self, id_: str, event: gr.EventData) -> Updates:
@@ -212,18 +295,15 @@ class Handlers:
         return {"text": str(event._data["text"]), "files": (message or {}).get("files") or []}
 
 
-def is_image(path: str) -> bool:
-    """Whether the chat can show the file as an image."""
-    try:
-        work.read_image(path)
-    except ValueError:
-        return False
-    return True
-
-
-def name_list(files: list[str]) -> str:
-    """The names of uploaded files, for a message without words."""
-    return ", ".join(Path(f).name for f in files)
+def take_back(session: Session) -> tuple[str, list[str]]:
+    """Drop the last exchange, refused or answered -> its question and files."""
+    record = session.turns[-1] if session.turns else None
+    if record is not None and len(session.messages) <= record.at + 2:
+        session.undo()
+        return record.question, list(record.paths)
+    content = session.messages[-2]["content"]
+    del session.messages[-2:]
+    return "".join(part for part in content if isinstance(part, str)), []
 
 
 def image_note(session: Session, added: int) -> str:

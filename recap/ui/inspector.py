@@ -12,7 +12,7 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-SCRIPTS = ("trace.js", "layout.js", "tree.js", "strips.js", "race.js", "inspector.js")
+SCRIPTS = ("trace.js", "layout.js", "tree.js", "strips.js", "race.js", "files.js", "inspector.js")
 """Joined in this order into the one script that runs when the component loads."""
 
 
@@ -34,4 +34,6 @@ def inspector(value: str = "", *, elem_id: str = "inspector") -> gr.HTML:
         js_on_load=script(),
         apply_default_css=False,
         elem_id=elem_id,
+        script=script(),  # what "save as a web page" writes; no template mentions it
+        style=style(),
     )

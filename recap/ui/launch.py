@@ -112,6 +112,7 @@ def serve(settings: Settings, loader: ModelLoader, sessions: Sessions) -> None:
         css=style(),
         footer_links=["api"],
         run_history=False,
+        allowed_paths=[str(Path(settings.examples).resolve())],
         max_file_size="20mb",
         ssr_mode=False,
         quiet=False,

@@ -8,7 +8,7 @@ import gradio as gr
 
 from ..drafters import DECODERS
 from ..service import ModelLoader, Sessions
-from . import api, texts
+from . import api, settings, texts
 from .charts import DECODER_NAMES
 from .examples import Example, picker
 from .handlers import Handlers
@@ -41,10 +41,24 @@ def build(
             with gr.Column(scale=8, min_width=340):
                 gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
                 gr.HTML(texts.WORDS, apply_default_css=False)
-                p.levels = gr.Plot(show_label=False, container=False, elem_id="levels")
+                p.levels = plot("levels")
+        with gr.Row(equal_height=False, elem_id="more"):
+            p.speed = plot("speed")
+            p.accepted = plot("accepted")
+            p.warming = plot("warming")
+        with gr.Accordion("Settings of Recap", open=False, elem_id="settings"):
+            p.settings = settings.panel(max_new_tokens)
+            with gr.Row():
+                p.again = gr.Button("Run the last turn again with these settings", size="sm")
+                p.forget = gr.Button("Empty all memories of this page", size="sm")
         p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
         wire(demo, p, handlers)
     return demo
+
+
+def plot(name: str) -> gr.Plot:
+    """An empty chart that the handlers fill."""
+    return gr.Plot(show_label=False, container=False, elem_id=name, elem_classes="rc-plot")
 
 
 def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
@@ -56,6 +70,7 @@ def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
         placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
         layout="bubble",
         buttons=["copy"],
+        editable="user",
     )
     p.box = gr.MultimodalTextbox(
         show_label=False,
@@ -86,20 +101,29 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     api.endpoints(handlers)  # first: it takes the names
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     engine = {**quiet, "concurrency_limit": 8, "concurrency_id": "engine"}
-    chat_out = [p.box, p.chat, p.state, p.status, p.trace, p.results, p.levels]
-    chat_in = [p.box, p.decoder, p.state]
-    compare_out = [p.trace, p.results, p.levels]
+    chat_out = [p.box, p.chat, p.state, p.status, p.trace, p.results]
+    chat_in = [p.box, p.decoder, p.state, *p.settings]
+    redo_in = [p.decoder, p.state, *p.settings]
+    compare_out = [p.trace, p.results, p.levels, p.speed, p.accepted, p.warming]
 
     demo.load(handlers.wait_ready, None, [p.model, p.status, p.notes], **quiet)
     demo.unload(handlers.unload)
-    asked = p.box.submit(handlers.answer, chat_in, chat_out, **engine)
-    asked.then(handlers.compare, p.state, compare_out, **engine)
-    p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
+    asked = [
+        p.box.submit(handlers.answer, chat_in, chat_out, **engine),
+        p.chat.retry(handlers.retry, redo_in, chat_out, **engine),
+        p.chat.edit(handlers.edit, redo_in, chat_out, **engine),
+    ]
     clear_out = [p.chat, p.box, p.status, p.results]
-    p.clear.click(handlers.clear, p.state, clear_out, **quiet)
-    p.chat.clear(handlers.clear, p.state, clear_out, **quiet)
     if p.picker is not None:
         p.picker.pick(handlers.pick, p.state, clear_out, **quiet)
         chosen = p.picker.ask(handlers.take_question, p.box, p.box, **quiet)
-        answered = chosen.then(handlers.answer, chat_in, chat_out, **engine)
-        answered.then(handlers.compare, p.state, compare_out, **engine)
+        asked.append(chosen.then(handlers.answer, chat_in, chat_out, **engine))
+    for event in asked:
+        event.then(handlers.compare, p.state, compare_out, **engine)
+    p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
+    p.chat.undo(handlers.undo, p.state, [p.chat, p.box, p.status], **quiet)
+    for event in (p.clear.click, p.chat.clear):
+        event(handlers.clear, p.state, clear_out, **quiet)
+    again_out = [p.trace, p.results, p.speed, p.status]
+    p.again.click(handlers.again, [p.state, *p.settings], again_out, **engine)
+    p.forget.click(handlers.forget, p.state, p.status, **quiet)

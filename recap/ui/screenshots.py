@@ -55,7 +55,10 @@ def take(browser: Any, address: str, out: Path, example: int) -> list[Path]:
         person.page.screenshot(path=files[-1], full_page=True)
         if name == "page-light":
             person.page.locator(".rt-race-button").click()
-            person.until(lambda p=person: "1. " in p.page.locator(".rt-race .rt-sentence").inner_text(), "the race")
+            person.until(
+                lambda p=person: "1. " in p.page.locator(".rt-race .rt-sentence").inner_text(),
+                "the race",
+            )
             files.append(out / "race.png")
             person.page.locator("#inspector").screenshot(path=files[-1])
         context.close()

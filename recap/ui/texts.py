@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..service import TurnRecord
+from ..session import TurnRecord
 from ..targets.base import Target
 from ..trace import Turn
 from .charts import DECODER_NAMES
@@ -118,17 +118,20 @@ def identical_line(record: TurnRecord) -> str:
 def results_table(record: TurnRecord) -> str:
     """decoder | tokens | passes | tokens per pass | tokens/s, and the honest sentence under it."""
     plain = record.runs.get("autoregressive")
+    runs = {name: record.runs[name] for name in DECODER_NAMES if name in record.runs}
+    if record.again is not None:
+        runs["again"] = record.again
     rows = []
-    for decoder in ("recap", "token_recycling", "prompt_lookup", "autoregressive"):
-        turn = record.runs.get(decoder)
-        if turn is None:
-            continue
+    for decoder, turn in runs.items():
         mark = ' <span class="rc-soft">(this answer)</span>' if decoder == record.decoder else ""
+        if decoder == "again":
+            mark = ' <span class="rc-soft">(new settings)</span>'
         ratio = ""
         if plain is not None and plain.tokens_per_s:
             ratio = f"{turn.tokens_per_s / plain.tokens_per_s:.2f} ×"
+        name = DECODER_NAMES.get(decoder, "Recap")
         rows.append(
-            f"<tr><th scope='row'>{DECODER_NAMES[decoder]}{mark}</th><td>{turn.tokens}</td><td>{turn.passes}</td>"
+            f"<tr><th scope='row'>{name}{mark}</th><td>{turn.tokens}</td><td>{turn.passes}</td>"
             f"<td>{turn.tokens_per_pass:.2f}</td><td>{turn.tokens_per_s:.0f}</td><td>{ratio}</td></tr>"
         )
     head = "".join(

@@ -6,19 +6,20 @@ that it never waits for the screen; leaving a generator early stops the decoder 
 
 from __future__ import annotations
 
+import copy
+import json
 import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..chat import Conversation
+from ..drafters import DECODERS, Drafter
 from ..engine import Answer, stream
-from ..service import DECODERS, Session, TurnRecord
-from ..trace import Step, Turn, step_line, turn_line
+from ..session import Session, TurnRecord
+from ..trace import Step, Turn, dumps, step_line, turn_line
+from .uploads import read_image
 
 UPDATE_S = 0.05
 """Least time between two updates of the screen."""
@@ -38,24 +39,6 @@ class Progress:
     text: str
     trace: str
     turn: Turn | None = None
-
-
-def read_image(path: str | Path) -> Image.Image:
-    """An uploaded file as an RGB image, upright, its first frame -> PIL image.
-
-    Raises ValueError with one sentence for a person if it is not an image.
-    """
-    name = Path(path).name
-    try:
-        with Image.open(path) as picture:
-            picture.load()
-            return ImageOps.exif_transpose(picture).convert("RGB")
-    except UnidentifiedImageError:
-        raise ValueError(f"“{name}” is not an image; try a PNG, JPEG, GIF or WebP file.") from None
-    except Image.DecompressionBombError:
-        raise ValueError(f"“{name}” has too many pixels; try a smaller image.") from None
-    except (OSError, SyntaxError, ValueError):
-        raise ValueError(f"“{name}” cannot be read as an image; it may be damaged.") from None
 
 
 def ask(session: Session, text: str, paths: Sequence[str], *, max_new_tokens: int) -> int:
@@ -92,8 +75,10 @@ def answer(
         raise ValueError(f"There is no decoder “{decoder}”.")
     with session.busy():
         room = ask(session, text, paths, max_new_tokens=max_new_tokens)
-        record = TurnRecord(text, len(paths), decoder)
-        for progress in run(session, session.conversation, record, decoder, room):
+        record = TurnRecord(text, tuple(paths), decoder)
+        record.memory = session.remembered()
+        drafter = session.drafter(decoder)
+        for progress in run(session, session.conversation, record, drafter, room):
             if progress.turn is not None:
                 record.runs[decoder] = progress.turn
                 session.turns.append(record)
@@ -112,7 +97,7 @@ def compare(session: Session, *, only_cheap: bool = True) -> Iterator[Progress]:
         shown = record.runs[record.decoder]
         seen = session.interrupts
         twin = session.conversation.fork()
-        limit = shown.tokens if shown.finish_reason != "eos" else shown.tokens + 16
+        limit = compared_limit(shown)
         first = True
         for decoder in others(record):
             if only_cheap and not is_cheap(shown, decoder):
@@ -120,12 +105,39 @@ def compare(session: Session, *, only_cheap: bool = True) -> Iterator[Progress]:
             if not first:
                 twin.rewind()
             first = False
-            for progress in run(session, twin, record, decoder, limit):
+            drafter = session.drafter(decoder)
+            for progress in run(session, twin, record, drafter, limit):
                 if progress.turn is not None and session.interrupts == seen:
                     record.runs[decoder] = progress.turn
                 yield progress
             if session.interrupts != seen:
                 return
+
+
+def again(session: Session) -> Iterator[Progress]:
+    """Recap once more on the last turn with the session's present settings; the chat is not touched.
+
+    It starts from the memory as it was before that turn (an empty one if not warm), so that the two
+    runs differ in the settings alone.
+    """
+    with session.busy() as held:
+        if not held or not session.turns:
+            return
+        record = session.turns[-1]
+        memory = copy.deepcopy(record.memory) if session.settings.warm else None
+        if memory is not None and memory.top_k != session.settings.config.top_k:
+            memory = None
+        limit = compared_limit(record.runs[record.decoder])
+        twin, drafter = session.conversation.fork(), session.recap(memory)
+        for progress in run(session, twin, record, drafter, limit, label="Recap, new settings"):
+            if progress.turn is not None and progress.turn.finish_reason != "stopped":
+                record.again = progress.turn
+            yield progress
+
+
+def compared_limit(shown: Turn) -> int:
+    """How many tokens a comparison run may make: a shortened answer is compared as far as it goes."""
+    return shown.tokens + 16 if shown.finish_reason == "eos" else shown.tokens
 
 
 def others(record: TurnRecord) -> list[str]:
@@ -141,13 +153,18 @@ def is_cheap(shown: Turn, decoder: str) -> bool:
 
 
 def run(
-    session: Session, conversation: Conversation, record: TurnRecord, decoder: str, limit: int
+    session: Session,
+    conversation: Conversation,
+    record: TurnRecord,
+    drafter: Drafter,
+    limit: int,
+    *,
+    label: str = "",
 ) -> Iterator[Progress]:
-    """One decoder's run of the conversation's open question; its trace is appended to the record's."""
-    answer_ = session.running(
-        stream(conversation, session.drafter(decoder), max_new_tokens=limit, record=True)
-    )
+    """One run of the conversation's open question; its trace is appended to the record's."""
+    answer_ = session.running(stream(conversation, drafter, max_new_tokens=limit, record=True))
     worker = _Worker(answer_)
+    pace: tuple[list[float], list[int]] = ([0.0], [1])
     new = conversation.prompt_tokens - conversation.state.length
     begun = shown_at = time.monotonic()
     grown, spent = 1, 0.0
@@ -159,11 +176,14 @@ def run(
             now = time.monotonic()
             if not started and (items or ended):
                 started = True
-                record.trace += answer_.start_line() + "\n"
+                head = json.loads(answer_.start_line()) | {"turn": record.key}
+                record.trace += dumps(head | ({"label": label} if label else {})) + "\n"
             if items:
                 record.trace += "".join(step_line(s) + "\n" for s in items)
-                grown += sum(len(s.token_ids) for s in items)
-                spent += sum(s.seconds for s in items)
+                for step in items:
+                    grown, spent = grown + len(step.token_ids), spent + step.seconds
+                    pace[0].append(spent)
+                    pace[1].append(grown)
             if ended:
                 break
             if not started:
@@ -178,6 +198,7 @@ def run(
         turn = answer_.turn
         assert turn is not None
         record.trace += turn_line(turn) + "\n"
+        record.paces[label or drafter.name] = pace
         yield Progress(summary(turn), turn.text, record.trace, turn)
     finally:
         worker.stop()

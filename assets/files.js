@@ -1,0 +1,55 @@
+// Traces as files: save the shown one, open one, save a web page that needs nothing else. All of it in the
+// browser; nothing is sent anywhere.
+
+// `source()` -> the trace's text; `open(text, name)` shows another one.
+function createFiles({ source, open, say }) {
+  const input = el("input", { type: "file", accept: ".ndjson,.jsonl,.txt", class: "rt-file", "aria-label": "Open a trace file", tabindex: -1, onchange: read });
+  const element = el(
+    "div",
+    { class: "rt-files" },
+    el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.ndjson", "application/x-ndjson", source()) }, "save this trace"),
+    el("button", { type: "button", class: "rt-link", onclick: () => input.click() }, "open a trace"),
+    props.script ? el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.html", "text/html", webPage(source())) }, "save as a web page") : null,
+    input,
+  );
+
+  function save(name, type, text) {
+    const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+    el("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  }
+
+  async function read() {
+    const file = input.files[0];
+    input.value = "";
+    if (!file) return;
+    const text = (await file.text()).replace(/\r\n/g, "\n");
+    const probe = createTrace();
+    probe.feed(text.endsWith("\n") ? text : text + "\n");
+    if (!probe.runs.some((run) => run.steps.length)) return say(`“${file.name}” is not a trace of this program.`);
+    open(text.endsWith("\n") ? text : text + "\n", file.name);
+  }
+
+  return { element };
+}
+
+// One HTML file with the style, the script and the trace in it. In the trace only strings hold a “<”, and
+// there it may be written as an escape; so no tag can begin in it.
+function webPage(trace) {
+  const close = "<" + "/script>";
+  const safe = trace.replace(/</g, "\\u003c");
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Recap: one answer, step by step</title><style>${props.style}
+body { margin: 24px auto; max-width: 1200px; padding: 0 20px; font-family: system-ui, sans-serif; background: #fff; }
+</style></head>
+<body><h1>Recap: one answer, step by step</h1><main id="inspector"><div class="rt"></div></main>
+<script type="application/x-ndjson" id="trace">${safe}${close}
+<script>(function () {
+const element = document.getElementById("inspector");
+const props = { value: document.getElementById("trace").textContent };
+const watch = () => {};
+${props.script}
+})();${close}</body></html>
+`;
+}
