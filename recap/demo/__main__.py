@@ -35,7 +35,7 @@ def _export(work: Path, to: Path, machine: str) -> None:
         if state := stage.load(work / f"{name}.pt"):
             steps = state["step"]
             stages.append({"stage": name, "what": what, "minutes": state["elapsed"] / 60,
-                           "steps": steps, "samples": steps * 32})  # fmt: skip
+                           "steps": steps, "samples": steps * (train_eye if name == "eye" else train_tongue).BATCH})  # fmt: skip
     record = {
         "parameters": sum(p.numel() for p in net.parameters()),
         "machine": machine,

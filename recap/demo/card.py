@@ -7,7 +7,7 @@ from recap.demo.evaluate import GOALS
 
 NOTE = {
     "scene": "one to six shapes in eight colours on nine places",
-    "sign": "a word, perhaps a number and an arrow on a board",
+    "sign": "one of twenty words, perhaps an arrow, on a board",
     "receipt": "two to five goods with prices and a total",
     "menu": "three to five goods with prices",
     "table": "two to four names by two or three days, numbers to 20",
@@ -96,7 +96,7 @@ It knows the drawn world above, in English, in the wordings of `recap/demo/talk/
 counting, comparing two printed values, finding the highest, listing, describing, transcribing as
 Markdown, JSON or CSV, over several turns and after a second image. It was taught to refuse pictures
 that are not of that world and questions that do not fit the picture. It does not know other words,
-names, goods or numbers above 99, handwriting, real photographs, other layouts, arithmetic, or the
+names or goods, handwriting, real photographs, other layouts, arithmetic, or the
 world. A picture that merely looks like its world (a real receipt, a busy chart) may get a confident
 wrong answer.
 

@@ -27,7 +27,7 @@ from recap.demo.world import bars, board, pie, receipt, scene, sign, table
 
 _WORDS = (
     *board.COLOURS, *scene.SHAPES, *scene.SIZES, *" ".join(scene.PLACES).split(), *sign.WORDS,
-    *sign.NUMBERED, *sign.BOARDS, *sign.ARROWS, *receipt.SHOPS, *receipt.GOODS, *table.NAMES,
+    *sign.BOARDS, *sign.ARROWS, *receipt.SHOPS, *receipt.GOODS, *table.NAMES,
     *table.DAYS, *table.THEMES, *bars.MONTHS, *bars.FRUITS, *bars.TITLES, *pie.TITLES,
     "rising", "falling", "mixed", "yes", "no", "none", "nothing", "empty", "null", "not", "menu",
     "receipt", "bar", "line", "chart",

@@ -20,9 +20,8 @@ def alt(picture: world.Picture) -> str:
         things = [f"a {t['size']} {t['colour']} {t['shape']} ({t['place']})" for t in f["things"]]
         return f"A drawn scene of coloured shapes: {', '.join(things)}."
     if picture.kind == "sign":
-        number = f" {f['number']}" if f["number"] is not None else ""
         arrow = f", with an arrow pointing {f['arrow']}" if f["arrow"] else ""
-        return f"A {f['board']} {f['colour']} sign that reads {f['word']}{number}{arrow}."
+        return f"A {f['board']} {f['colour']} sign that reads {f['word']}{arrow}."
     if picture.kind in ("receipt", "menu"):
         goods = ", ".join(f"{name} {price}" for name, price in f["goods"])
         total = f"; total {f['total']}" if "total" in f else ""
@@ -50,13 +49,13 @@ _add("scene-few", "scene", 27, "A quiet scene",
      ["Describe the picture.", "What is in the centre?"],
      ["List all shapes.", "Is there a red circle?"],
      ["Show the shapes as a Markdown table."])  # fmt: skip
-_add("sign-number", "sign", 7, "A sign with a number",
+_add("sign-arrow", "sign", 7, "A sign with an arrow",
      ["What does the sign say?", "Which way does the arrow point?"],
      ["Describe everything in detail."],
      ["Give me the sign as JSON.", "What colour is the sign?"])  # fmt: skip
 _add("sign-word", "sign", 85, "A sign by the road",
      ["Read the sign.", "What shape is the sign?"],
-     ["Describe the sign in full sentences.", "Is there a number on the sign?"])  # fmt: skip
+     ["Describe the sign in full sentences.", "Is there an arrow?"])  # fmt: skip
 _add("receipt", "receipt", 8, "A receipt",
      ["What is the total?", "What is the most expensive item?"],
      ["Describe everything in detail."],

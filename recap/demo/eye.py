@@ -92,7 +92,7 @@ def see(
 @functools.lru_cache(maxsize=1)
 def marks() -> tuple[str, ...]:
     """Every mark that a cell may carry, in a fixed order."""
-    found = {f"tens:{digit}" for digit in range(10)}
+    found = {"ones:none", *(f"tens:{digit}" for digit in range(10))}
     for kind in world.KINDS:
         for i in range(3 if kind == "other" else 900):
             found.update(*world.draw(kind, f"marks{i}", unit=8).cells)

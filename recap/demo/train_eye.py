@@ -14,6 +14,7 @@ from torch import nn
 
 from recap.demo import eye, model, pool, stage, world
 
+BATCH = 32
 DRILL = 8  # shards of signs
 
 
@@ -91,7 +92,7 @@ def train(work: Path, minutes: float = 30, peak: float = 2e-3, shards: int = 64)
         # Words on signs are slow to learn: three more signs for every four pictures.
         items += pool.load(work / "signs", turn % DRILL)[: len(items) * 3 // 4]
         turn += 1
-        for part in pool.groups(items, 32, np.random.default_rng(turn)):
+        for part in pool.groups(items, BATCH, np.random.default_rng(turn)):
             loss, spelt = loss_of(visual, head, part, len(names))
             (loss + spelt).backward()
             opt.step(clock.rate())

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from recap.demo import dialogue, eye, model, pool, stage, tongue
 
-BATCH = 32
+BATCH = 16
 
 
 def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
@@ -67,7 +67,7 @@ def train(
         net.model.visual.load_state_dict(stage.load(work / "eye.pt")["visual"])
     visual, language = net.model.visual, net.model.language_model
     visual.requires_grad_(whole)
-    clock = stage.Clock(minutes, peak, warm=100, flat=0.1 if whole else 0.3)
+    clock = stage.Clock(minutes, peak, warm=60, flat=0.1 if whole else 0.3)
     named = list(language.named_parameters())
     if whole:
         named += list(visual.named_parameters())
@@ -83,7 +83,7 @@ def train(
     last_save, recent, turn = time.time(), [], clock.step + (1_000_000 if whole else 0)
     while not clock.done:
         ready = [n for n in range(shards) if pool.path(work / "pool", n).exists()]
-        number = ready[turn % len(ready)]
+        number = ready[turn // 2 % len(ready)]  # each shard twice running
         turn += 1
         items = pool.load(work / "pool", number)
         if not whole and number not in kept:

@@ -29,7 +29,7 @@ def pick(rng: Random, task: str, ways: Ways, **facts: object) -> Turn:
 
 def a(words: str) -> str:
     """With its indefinite article: `a("orange star") -> "an orange star"`."""
-    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
+    return f"an {words}" if words[0] in "aeiouAEIO" else f"a {words}"
 
 
 def series(words: list[str]) -> str:

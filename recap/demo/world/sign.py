@@ -1,15 +1,13 @@
-"""Signs: a coloured board with a word, perhaps a number and an arrow."""
+"""Signs: a coloured board with a word and perhaps an arrow."""
 
 from random import Random
 
 from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade
-from recap.demo.world.table import TOP
 
 WORDS = (
     "STOP", "EXIT", "ENTRY", "OPEN", "CLOSED", "SALE", "TAXI", "HOTEL", "CAFE", "PARKING",
-    "DANGER", "SLOW", "SCHOOL", "BEACH", "MUSEUM", "LIBRARY",
+    "DANGER", "SLOW", "SCHOOL", "BEACH", "MUSEUM", "LIBRARY", "ROOM", "GATE", "PLATFORM", "BUS",
 )  # fmt: skip
-NUMBERED = ("ROOM", "GATE", "PLATFORM", "BUS", "EXIT", "PARKING")
 BOARDS = ("rectangular", "round", "diamond-shaped")
 ARROWS = ("left", "right", "up", "down")
 
@@ -26,23 +24,20 @@ def arrow(board: Board, way: str, x: float, y: float, fill: tuple) -> None:
 
 
 def draw(rng: Random, unit: int, fine: int) -> Picture:
-    """A sign; facts: `word`, `number` (or None), `colour`, `board`, `arrow` (or None)."""
+    """A sign; facts: `word`, `colour`, `board`, `arrow` (or None)."""
     board = Board(5, 6, unit, fine, (255, 255, 255))
     sky = (rng.randint(180, 225), rng.randint(210, 240), 255)
     ground = (rng.randint(150, 200), rng.randint(170, 205), rng.randint(120, 170))
     board.wash(sky, sky, (240, 240, 240), (240, 240, 240))
     board.box(0, 4.3, 6, 5, fill=ground)
-    numbered = rng.random() < 0.45
-    word = rng.choice(NUMBERED if numbered else WORDS)
-    number = rng.randint(1, TOP) if numbered else None
-    way = rng.choice(ARROWS) if rng.random() < 0.45 else None
+    word = rng.choice(WORDS)
+    way = rng.choice(ARROWS) if rng.random() < 0.6 else None
     colour, form = rng.choice(list(COLOURS)), rng.choice(BOARDS)
     fill = shade(rng, colour)
     ink = (20, 20, 20) if colour in ("yellow", "orange", "pink") else (255, 255, 255)
-    second = number is not None or way is not None
-    cx, cy = 3 + rng.uniform(-0.05, 0.05), (2 if second else 1.5) + rng.uniform(-0.05, 0.05)
+    cx, cy = 3 + rng.uniform(-0.05, 0.05), (2 if way else 1.5) + rng.uniform(-0.05, 0.05)
     board.box(2.88, cy, 3.12, 4.8, fill=(110, 110, 115))
-    high = 1.25 if second else 0.8
+    high = 1.25 if way else 0.8
     rim = round(0.06 * board.unit)
     if form == "rectangular":
         box = board.px(cx - 2.3, cy - high, cx + 2.3, cy + high)
@@ -59,18 +54,12 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
         board.line([*corners, corners[0]], ink, 0.06)
         room = 3.2
     face = rng.choice(FACES)
-    top, low = (cy - 0.5, cy + 0.5) if second else (cy, cy)
+    top, low = (cy - 0.5, cy + 0.5) if way else (cy, cy)
     board.text(cx, top, word, face, 0.6, ink, room=room)
-    if number is not None:
-        board.text(cx - (0.7 if way else 0), low, str(number), face, 0.62, ink)
-    if way is not None:
-        arrow(board, way, cx + (0.7 if number is not None else 0), low, ink)
+    if way:
+        arrow(board, way, cx, low, ink)
     board.mark_all(f"colour:{colour}", f"board:{form}")
-    board.mark(
-        0, top - 0.5, 6, top + 0.5, f"word:{word}", *(["ones:none"] if number is None else [])
-    )
+    board.mark(0, top - 0.5, 6, top + 0.5, f"word:{word}")
     board.mark(0, low - 0.5, 6, low + 0.5, f"arrow:{way or 'none'}")
-    if number is not None:
-        board.mark(0, low - 0.5, 6, low + 0.5, f"value:{number}")
-    facts = {"word": word, "number": number, "colour": colour, "board": form, "arrow": way}
+    facts = {"word": word, "colour": colour, "board": form, "arrow": way}
     return board.done("sign", facts)
