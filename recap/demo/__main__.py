@@ -14,13 +14,14 @@ from recap.demo import (
     stage,
     train_eye,
     train_tongue,
+    train_whole,
 )
 
 ASSETS = Path(__file__).parents[2] / "assets"
 STAGES = {
     "eye": "the vision tower, on marks of cells",
     "tongue": "the language half, on dialogues",
-    "whole": "everything, on dialogues",
+    "whole": "everything, on dialogues and marks",
 }
 
 
@@ -53,7 +54,7 @@ def main() -> None:
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
-        p.add_argument("--minutes", type=float, nargs=3, default=(33, 52, 12),
+        p.add_argument("--minutes", type=float, nargs=3, default=(40, 41, 11),
                        metavar=("EYE", "TONGUE", "WHOLE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
@@ -68,9 +69,9 @@ def main() -> None:
     if does in ("tongue", "whole", "train"):
         tok = export.saved_tokenizer(args.work)
         if does != "whole":
-            train_tongue.train(args.work, tok, args.minutes[1], 2e-3, False, args.shards)
+            train_tongue.train(args.work, tok, args.minutes[1], 2e-3, args.shards)
         if does != "tongue":
-            train_tongue.train(args.work, tok, args.minutes[2], 5e-4, True, args.shards)
+            train_whole.train(args.work, tok, args.minutes[2], 5e-4, args.shards)
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine)
     if does == "card":

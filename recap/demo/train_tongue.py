@@ -1,7 +1,7 @@
-"""The second stage (the eye frozen) and the last one (all unfrozen): whole dialogues.
+"""The second stage: the language half learns whole dialogues on top of the frozen eye.
 
 Every picture is talked about afresh each time it comes by; the eye's tokens of a picture are kept in
-memory while the eye is frozen.
+memory.
 """
 
 import time
@@ -54,24 +54,17 @@ def dialogues(
 
 
 def train(
-    work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float, whole: bool,
-    shards: int = 64, room: int = 700,
+    work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float, shards: int = 64,
+    room: int = 700,
 ) -> Path:  # fmt: skip
-    """Train the language half (or everything) for a budget of minutes; returns the checkpoint."""
+    """Train the language half for a budget of minutes; resumes from `work`/tongue.pt."""
     torch.set_num_threads(1)
-    net = model.build(seed=1)
-    target = work / ("whole.pt" if whole else "tongue.pt")
-    if whole:
-        net.load_state_dict(stage.load(work / "tongue.pt")["net"])
-    else:
-        net.model.visual.load_state_dict(stage.load(work / "eye.pt")["visual"])
+    net, target = model.build(seed=1), work / "tongue.pt"
+    net.model.visual.load_state_dict(stage.load(work / "eye.pt")["visual"])
     visual, language = net.model.visual, net.model.language_model
-    visual.requires_grad_(whole)
-    clock = stage.Clock(minutes, peak, warm=60, flat=0.1 if whole else 0.3)
-    named = list(language.named_parameters())
-    if whole:
-        named += list(visual.named_parameters())
-    opt = stage.Pair(named, peak)
+    visual.requires_grad_(False)
+    clock = stage.Clock(minutes, peak, warm=60, flat=0.3)
+    opt = stage.Pair(list(language.named_parameters()), peak)
     if state := stage.load(target, clock):
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
@@ -80,26 +73,20 @@ def train(
         stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
 
     kept: dict[int, list[torch.Tensor]] = {}
-    last_save, recent, turn = time.time(), [], clock.step + (1_000_000 if whole else 0)
+    last_save, recent, turn = time.time(), [], clock.step
     while not clock.done:
-        ready = [n for n in range(shards) if pool.path(work / "pool", n).exists()]
-        number = ready[turn // 2 % len(ready)]  # each shard twice running
+        number = turn // 2 % shards  # each shard twice running
         turn += 1
         items = pool.load(work / "pool", number)
-        if not whole and number not in kept:
+        if number not in kept:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 kept[number] = [s.bfloat16() for s in look(visual, items)]
         talks = dialogues(tok, items, Random(f"talk{turn}"), room)
         starts = list(range(0, len(talks), BATCH))
         for k in np.random.default_rng(turn).permutation(len(starts)):
             part = talks[starts[k] : starts[k] + BATCH]
+            features = [[kept[number][j] for j in shown] for _, shown in part]
             with torch.autocast("cpu", torch.bfloat16):
-                if whole:
-                    need = sorted({j for _, shown in part for j in shown})
-                    seen = dict(zip(need, look(visual, [items[j] for j in need]), strict=True))
-                else:
-                    seen = kept[number]
-                features = [[seen[j] for j in shown] for _, shown in part]
                 loss, count = tongue.loss_of(language, [s for s, _ in part], features)
             loss.backward()
             opt.step(clock.rate())
@@ -107,7 +94,7 @@ def train(
             recent.append((loss.item(), count))
             if clock.step % 25 == 0:
                 mean = np.average([r[0] for r in recent], weights=[r[1] for r in recent])
-                print(f"{target.stem} {clock.step} {clock.elapsed:.0f} s loss {mean:.4f} "
+                print(f"tongue {clock.step} {clock.elapsed:.0f} s loss {mean:.4f} "
                       f"rate {clock.rate():.2e}", flush=True)  # fmt: skip
                 recent.clear()
             if clock.done:
