@@ -64,6 +64,10 @@ class RecapConfig:
     seed_prompt: bool = True
     """Fill the memories from the prefill's own predictions inside the prompt."""
 
+    keep_over_turns: bool = False
+    """Keep the 2- and 3-token memories over the turns of one conversation (its new prompt begins with
+    all that came before). Off, as in the source: they live inside one request."""
+
     request_rows: int = 65_536
     """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
     about 30 MB: 36 bytes a row with top_k 8, and two dictionary entries."""

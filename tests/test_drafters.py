@@ -119,6 +119,20 @@ def test_request_memory_ends_with_the_request_and_the_persistent_one_does_not():
     assert drafter.memory.get(3) is None
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_conversation_may_keep_its_request_memory_and_no_other_gets_it(keep):
+    config = RecapConfig(top_k=2, keep_over_turns=keep)
+    drafter = RecapDrafter(vocab_size=50, config=config)
+    drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([3])
+    drafter.observe(drafter.propose(limit=5, record=False), predictions([([4, 5], [0.6, 0.2])]), [])
+    drafter.confirm([4])
+    drafter.begin([1, 2, 3, 4, 8], blocked=NOTHING, terminal=NOTHING)
+    assert (drafter.request.get3(key3(1, 2, 3)) is not None) is keep
+    drafter.begin([1, 2, 3, 9], blocked=NOTHING, terminal=NOTHING)
+    assert len(drafter.request) == 0, "another conversation"
+
+
 def test_nothing_is_proposed_behind_an_end_of_answer_token():
     drafter = RecapDrafter(vocab_size=50, config=RecapConfig(top_k=2))
     drafter.begin([7, 8], blocked=NOTHING, terminal=frozenset({4}))

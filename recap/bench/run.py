@@ -24,6 +24,7 @@ from ..compare import answer_apart, first_difference
 from ..drafters import DECODERS, Drafter
 from ..targets.base import Target
 from ..trace import LevelCount, Turn, add_levels
+from .ablations import ablated, bootstrap
 from .suites import Sample, load_suite
 
 
@@ -93,14 +94,18 @@ def run_suite(
                 conversation.ask(question, images if number == 0 else ())
                 turns = _turn(conversation, drafters, tallies, place + number, max_new_tokens)
                 rows.extend(
-                    {"sample": sample.id, "kind": sample.kind, "turn": number} | _row(turn)
-                    for turn in turns.values()
+                    {"sample": sample.id, "kind": sample.kind, "turn": number, "drafter": name}
+                    | _row(turn)
+                    for name, turn in turns.items()
                 )
         except ValueError as error:
             failed.append({"sample": sample.id, "error": str(error)})
     if progress:
         _progress(len(samples), len(samples), begun, "done")
     plain = tallies.get("autoregressive")
+    figures = {name: tally.figures(plain) for name, tally in tallies.items()}
+    for name, figure in figures.items():
+        figure["tokens_per_pass_95"] = _interval([r for r in rows if r["drafter"] == name])
     return {
         "model": target.name,
         "device": target.device,
@@ -109,7 +114,7 @@ def run_suite(
         "samples_run": len(samples) - len(failed),
         "failed": failed,
         "max_new_tokens": max_new_tokens,
-        "decoders": {name: tally.figures(plain) for name, tally in tallies.items()},
+        "decoders": figures,
         "samples": rows,
     }
 
@@ -151,6 +156,19 @@ def _turn(
     return {name: turns[name] for name in names}
 
 
+def _interval(rows: Sequence[dict[str, Any]]) -> list[float] | None:
+    """95 % interval of tokens a pass, conversations drawn with replacement; None below two of them."""
+    tokens: dict[str, int] = {}
+    passes: dict[str, int] = {}
+    for row in rows:
+        tokens[row["sample"]] = tokens.get(row["sample"], 0) + row["tokens"] - 1
+        passes[row["sample"]] = passes.get(row["sample"], 0) + row["passes"]
+    if len(tokens) < 2:
+        return None
+    low, high = bootstrap(list(tokens.values()), list(passes.values()))
+    return [round(low, 3), round(high, 3)]
+
+
 def _row(turn: Turn) -> dict[str, Any]:
     return {
         "decoder": turn.decoder,
@@ -179,19 +197,24 @@ def _progress(done: int, total: int, begun: float, label: str) -> None:
 def table(report: dict[str, Any]) -> str:
     """The report's figures as a markdown table."""
     lines = [
-        "| decoder | tokens a pass | rows a pass | tokens/s | speedup | draft ms | verify ms | "
-        "observe ms | identical |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| decoder | tokens a pass | 95 % interval | rows a pass | tokens/s | speedup | draft ms | "
+        "verify ms | observe ms | identical |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, f in report["decoders"].items():
         speedup = f"{f['speedup']:.2f}" if f["speedup"] is not None else "-"
         lines.append(
-            f"| {name} | {f['tokens_per_pass']:.2f} | {f['rows_per_pass']:.1f} | "
+            f"| {name} | {f['tokens_per_pass']:.2f} | {_span(f['tokens_per_pass_95'])} | "
+            f"{f['rows_per_pass']:.1f} | "
             f"{f['decode_tokens_per_s']:.1f} | {speedup} | {f['draft_ms']:.2f} | "
             f"{f['verify_ms']:.1f} | {f['observe_ms']:.2f} | "
             f"{'yes' if f['identical'] else 'no'} |"
         )
     return "\n".join(lines)
+
+
+def _span(interval: list[float] | None) -> str:
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 def add_command(commands: Any) -> None:
@@ -204,6 +227,11 @@ def add_command(commands: Any) -> None:
     bench.add_argument("--max-new-tokens", type=int, default=120, metavar="N")
     bench.add_argument("--limit", type=int, metavar="N", help="only the first N samples")
     bench.add_argument("--out", type=Path, metavar="FILE", help="write the report here (JSON)")
+    bench.add_argument(
+        "--ablations",
+        action="store_true",
+        help="Recap with one thing changed at a time, beside plain decoding (instead of --decoders)",
+    )
     add_model_options(bench)
     bench.set_defaults(run=run_bench)
 
@@ -215,7 +243,14 @@ def run_bench(options: argparse.Namespace) -> int:
     samples = load_suite(options.suite)[: options.limit]
     names = [name.strip() for name in options.decoders.split(",") if name.strip()]
     target = load_from(options)
-    drafters = {name: drafter_from(name, options, target) for name in names}
+    if options.ablations:
+        whole = drafter_from("recap", options, target)
+        budget = None if options.budget == "auto" else whole.config.budget
+        drafters = ablated(target.vocab_size, budget=budget, cost=whole.cost)
+        names = ["autoregressive"]
+    else:
+        drafters = {}
+    drafters |= {name: drafter_from(name, options, target) for name in names}
     report = run_suite(
         target,
         samples,

@@ -50,6 +50,7 @@ class RecapDrafter:
         self._terminal: frozenset[int] = frozenset()
         self._tail = (NONE, NONE, NONE)  # the last three confirmed tokens, oldest first
         self._prompt: Sequence[int] = ()
+        self._confirmed: list[int] = []  # prompt and answer so far
         self._asked: dict[int, Place] = {}  # by handle, places whose sources were asked
         self._order: list[int] = [ROOT]  # handle of each packed row
 
@@ -58,17 +59,21 @@ class RecapDrafter:
         self.memory.clear()
         self.request.clear()
         self.acceptance.clear()
+        self._confirmed = []
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
     ) -> None:
         self._terminal = terminal
-        self._prompt = prompt
-        self.sources.begin(blocked)
+        seen = self._confirmed
+        goes_on = bool(seen) and len(prompt) >= len(seen) and list(prompt[: len(seen)]) == seen
+        self._prompt, self._confirmed = prompt, []
+        self.sources.begin(blocked, keep=self.config.keep_over_turns and goes_on)
         self._tail = (NONE, NONE, NONE)
         self.confirm(prompt)
 
     def confirm(self, tokens: Sequence[int]) -> None:
+        self._confirmed.extend(tokens)
         if self.config.lookup:
             self.sources.lookup.extend(tokens)
         self._tail = (*self._tail, *tokens[-3:])[-3:]

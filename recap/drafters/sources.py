@@ -132,10 +132,11 @@ class Sources:
         self.before: dict[int, float] = {}
         """What was likely where the root now stands: the runners-up of the last pass."""
 
-    def begin(self, blocked: frozenset[int]) -> None:
-        """A new request: request-local memory and lookup start empty."""
+    def begin(self, blocked: frozenset[int], *, keep: bool) -> None:
+        """A new request: request-local memory (unless it is to be kept) and lookup start empty."""
         self.blocked = blocked
-        self.request.clear()
+        if not keep:
+            self.request.clear()
         self.lookup = SuffixLookup(blocked)
         self.before = {}
 
