@@ -20,7 +20,7 @@ function draw() {
     el(
       "button",
       { type: "button", class: "rc-thumb", "aria-pressed": String(index === picked), title: example.alt, onclick: () => pick(index) },
-      el("img", { src: example.thumb, alt: example.alt, width: 92, height: 69, loading: "lazy" }),
+      el("img", { src: example.thumb, alt: example.alt, width: 79, height: 60, loading: "lazy" }),
       el("span", {}, example.title),
     ),
   );

@@ -8,6 +8,7 @@ function createTokenStrip(on) {
   let groups = []; // group of step -1 (prefill) is groups[0]
   let done = 0;
   let marked = null;
+  let scrolling = 0;
 
   element.addEventListener("mouseleave", () => on.peek(null));
 
@@ -19,7 +20,7 @@ function createTokenStrip(on) {
       marked = null;
       element.replaceChildren();
     }
-    if (!run) return;
+    if (!run || done === run.tokens.length) return;
     const near = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
     const fresh = document.createDocumentFragment();
     for (; done < run.tokens.length; done++) {
@@ -61,7 +62,13 @@ function createTokenStrip(on) {
     group.classList.add("rt-now");
     token?.classList.add("rt-seen");
     marked = { group, token };
-    const top = group.offsetTop - element.offsetTop;
+    if (!scrolling) scrolling = requestAnimationFrame(intoView); // once a frame: reading places costs a layout
+  }
+
+  function intoView() {
+    scrolling = 0;
+    if (!marked) return;
+    const top = marked.group.offsetTop;
     if (top < element.scrollTop || top > element.scrollTop + element.clientHeight - 24) element.scrollTop = top - 30;
   }
 

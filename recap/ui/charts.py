@@ -189,11 +189,11 @@ SYMBOLS = {
 
 def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
     """The look that all charts share; `measured` says n, model, hardware and dtype."""
+    head, rest = measured.split("; ", 1)
+    said = f"<sub>{escape(head)}; {'<br>' if title else ''}{escape(rest)}</sub>"
     figure.update_layout(
         title={
-            "text": f"{title}<br><sub>{escape(measured)}</sub>"
-            if title
-            else f"<sub>{escape(measured)}</sub>",
+            "text": f"{title}<br>{said}" if title else said,
             "font": {"size": 14},
             "x": 0,
             "xref": "paper",
@@ -201,7 +201,7 @@ def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
             "yanchor": "top",
         },
         height=340,
-        margin={"l": 52, "r": 8, "t": 56, "b": 40},
+        margin={"l": 52, "r": 8, "t": 74, "b": 40},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 12},
