@@ -68,6 +68,8 @@ def train(
     if state := stage.load(target, clock):
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
+    if (work / "lesson.pt").exists():
+        visual.load_state_dict(torch.load(work / "lesson.pt", weights_only=True))
 
     def keep() -> None:
         stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())

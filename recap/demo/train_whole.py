@@ -34,8 +34,6 @@ def train(
     head = eye.Naming(language.config.hidden_size, len(names), visual.config.hidden_size)
     head.load_state_dict(first["head"])
     head.requires_grad_(False)
-    if (work / "lesson.pt").exists():
-        visual.load_state_dict(torch.load(work / "lesson.pt", weights_only=True))
     clock = stage.Clock(minutes, peak, warm=30, flat=0.2)
     opt = stage.Pair([*language.named_parameters(), *visual.named_parameters()], peak)
     if state := stage.load(target, clock):

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade
+from recap.demo.world.board import COLOURS, FACES, Board, Picture, font, shade
 
 WORDS = (
     "STOP", "EXIT", "ENTRY", "OPEN", "CLOSED", "SALE", "TAXI", "HOTEL", "CAFE", "PARKING",
@@ -55,7 +55,10 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
         room = 3.2
     face = rng.choice(FACES)
     top, low = (cy - 0.5, cy + 0.5) if way else (cy, cy)
-    board.text(cx, top, word, face, 0.6, ink, room=room)
+    wide = min(room, font(face, 60).getlength(word) / 60 * 0.6) / 2 + 0.2
+    # The word stands on a white field, as dark letters do everywhere in this world.
+    board.box(cx - wide, top - 0.38, cx + wide, top + 0.38, fill=(250, 250, 250))
+    board.text(cx, top, word, face, 0.6, (20, 20, 25), room=room)
     if way:
         arrow(board, way, cx, low, ink)
     board.mark_all(f"colour:{colour}", f"board:{form}")

@@ -1,0 +1,65 @@
+"""A lesson in between: the eye practises signs, and sees all else as before.
+
+The heads of the first stage are frozen and the other pictures' tokens are held to what they were, so
+that a language half that has learned to read the old tokens can read the new ones.
+"""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from recap.demo import eye, model, pool, stage, train_eye, world
+
+
+def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
+    """Practise for a budget of minutes; reads `work`/eye.pt, writes and returns `work`/lesson.pt."""
+    torch.set_num_threads(1)
+    first, target = stage.load(work / "eye.pt"), work / "lesson.pt"
+    names = tuple(first["marks"])
+    index = {name: i for i, name in enumerate(names)}
+    visual = model.build(seed=1).model.visual
+    head = eye.Naming(visual.config.out_hidden_size, len(names), visual.config.hidden_size)
+    visual.load_state_dict(first["visual"])
+    head.load_state_dict(first["head"])
+    head.requires_grad_(False)
+    before = copy.deepcopy(visual).requires_grad_(False)
+    held = [pool.item(world.draw("sign", f"held{i}"), index) for i in range(128)]
+    clock = stage.Clock(minutes, peak, warm=20, flat=0.3)
+    opt = stage.Pair(list(visual.named_parameters()), peak)
+    turn = 0
+    while not clock.done:
+        others = [i for i in pool.load(work / "pool", turn % 64) if i.kind != "sign"][:192]
+        units = (80, 96, 112)
+        signs = [
+            pool.item(world.draw("sign", f"lesson{turn}-{i}", units[i % 3]), index) for i in range(576)
+        ]
+        turn += 1
+        batches = pool.groups(signs, 32, np.random.default_rng(turn))
+        kept = pool.groups(others, 16, np.random.default_rng(turn))
+        for i, part in enumerate(batches):
+            marks, letters = train_eye.loss_of(visual, head, part, len(names))
+            loss = marks + letters
+            rest = kept[i % len(kept)]
+            pixels = train_eye.batch(rest, len(names))[0]
+            size = rest[0].rows, rest[0].cols
+            with torch.autocast("cpu", torch.bfloat16):
+                now = eye.see(visual, pixels, *size).float()
+                with torch.no_grad():
+                    then = eye.see(before, pixels, *size).float()
+            drift = nn.functional.mse_loss(now, then) / then.var()
+            (10 * loss + drift).backward()
+            opt.step(clock.rate())
+            clock.step += 1
+            if clock.step % 20 == 0:
+                print(f"lesson {clock.step} {clock.elapsed:.0f} s marks {marks.item():.5f} letters "
+                      f"{letters.item():.5f} drift {drift.item():.5f}", flush=True)  # fmt: skip
+            if clock.done:
+                break
+        if turn % 3 == 0:
+            print(train_eye.scores(visual, head, held, names)["word"], flush=True)
+    print(train_eye.scores(visual, head, held, names), flush=True)
+    torch.save(visual.state_dict(), target)
+    return target
