@@ -9,6 +9,7 @@ from recap.demo import (
     evaluate,
     examples,
     export,
+    lesson,
     model,
     pool,
     stage,
@@ -20,9 +21,13 @@ from recap.demo import (
 ASSETS = Path(__file__).parents[2] / "assets"
 STAGES = {
     "eye": "the vision tower, on marks of cells",
+    "lesson": "the vision tower, a lesson of signs",
     "tongue": "the language half, on dialogues",
     "whole": "everything, on dialogues and marks",
 }
+
+BATCHES = {"eye": train_eye.BATCH, "lesson": 32, "tongue": train_tongue.BATCH,
+           "whole": train_tongue.BATCH}  # fmt: skip
 
 
 def _export(work: Path, to: Path, machine: str) -> None:
@@ -34,9 +39,11 @@ def _export(work: Path, to: Path, machine: str) -> None:
     stages = []
     for name, what in STAGES.items():
         if state := stage.load(work / f"{name}.pt"):
-            steps = state["step"]
-            stages.append({"stage": name, "what": what, "minutes": state["elapsed"] / 60,
-                           "steps": steps, "samples": steps * (train_eye if name == "eye" else train_tongue).BATCH})  # fmt: skip
+            batch = BATCHES[name]
+            stages.append({
+                "stage": name, "what": what, "minutes": round(state["elapsed"] / 60, 1),
+                "steps": state["step"], "samples": state["step"] * batch,
+            })  # fmt: skip
     record = {
         "parameters": sum(p.numel() for p in net.parameters()),
         "machine": machine,
@@ -49,13 +56,13 @@ def main() -> None:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(prog="python -m recap.demo", description=__doc__)
     sub = parser.add_subparsers(dest="command", required=True)
-    for name in ("pool", "eye", "tongue", "whole", "train", "export", "card", "examples"):
+    for name in ("pool", "eye", "lesson", "tongue", "whole", "train", "export", "card", "examples"):
         p = sub.add_parser(name)
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
-        p.add_argument("--minutes", type=float, nargs=3, default=(40, 41, 11),
-                       metavar=("EYE", "TONGUE", "WHOLE"))  # fmt: skip
+        p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 39, 8.5),
+                       metavar=("EYE", "LESSON", "TONGUE", "WHOLE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
         p.add_argument("--photos", type=Path, help="a folder of real pictures to refuse")
@@ -66,12 +73,14 @@ def main() -> None:
         pool.fill(args.work / "pool", args.shards)
     if does in ("eye", "train"):
         train_eye.train(args.work, args.minutes[0], shards=args.shards)
+    if does in ("lesson", "train"):
+        lesson.train(args.work, args.minutes[1])
     if does in ("tongue", "whole", "train"):
         tok = export.saved_tokenizer(args.work)
         if does != "whole":
-            train_tongue.train(args.work, tok, args.minutes[1], 2e-3, args.shards)
+            train_tongue.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
         if does != "tongue":
-            train_whole.train(args.work, tok, args.minutes[2], 5e-4, args.shards)
+            train_whole.train(args.work, tok, args.minutes[3], 5e-4, args.shards)
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine)
     if does == "card":

@@ -34,7 +34,8 @@ def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
         others = [i for i in pool.load(work / "pool", turn % 64) if i.kind != "sign"][:192]
         units = (80, 96, 112)
         signs = [
-            pool.item(world.draw("sign", f"lesson{turn}-{i}", units[i % 3]), index) for i in range(576)
+            pool.item(world.draw("sign", f"lesson{turn}-{i}", units[i % 3]), index)
+            for i in range(576)
         ]
         turn += 1
         batches = pool.groups(signs, 32, np.random.default_rng(turn))
@@ -61,5 +62,5 @@ def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
         if turn % 3 == 0:
             print(train_eye.scores(visual, head, held, names)["word"], flush=True)
     print(train_eye.scores(visual, head, held, names), flush=True)
-    torch.save(visual.state_dict(), target)
+    stage.save(target, clock, visual=visual.state_dict())
     return target

@@ -68,14 +68,14 @@ def train(
     if state := stage.load(target, clock):
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
-    if (work / "lesson.pt").exists():
-        visual.load_state_dict(torch.load(work / "lesson.pt", weights_only=True))
+    if after := stage.load(work / "lesson.pt"):
+        visual.load_state_dict(after["visual"])
 
     def keep() -> None:
         stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
 
     kept: dict[int, list[torch.Tensor]] = {}
-    last_save, recent, turn = time.time(), [], clock.step
+    last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
     while not clock.done:
         number = turn // 2 % shards  # each shard twice running
         turn += 1

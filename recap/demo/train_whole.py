@@ -43,7 +43,7 @@ def train(
     def keep() -> None:
         stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
 
-    last_save, recent, turn = time.time(), [], clock.step
+    last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
     weight = torch.tensor(3.0)
     while not clock.done:
         items = pool.load(work / "pool", (turn + shards // 2) % shards)
