@@ -42,7 +42,7 @@ def alt(picture: world.Picture) -> str:
 
 
 _add("scene-garden", "scene", 3, "Shapes in a field",
-     ["What do you see?", "How many shapes are there?"],
+     ["Where is the purple star?", "And the pink circle?", "How many shapes are there?"],
      ["Describe everything in detail."],
      ["Give me the scene as JSON."])  # fmt: skip
 _add("scene-few", "scene", 27, "A quiet scene",
@@ -57,11 +57,11 @@ _add("sign-word", "sign", 85, "A sign by the road",
      ["Read the sign.", "What shape is the sign?"],
      ["Describe the sign in full sentences.", "Is there an arrow?"])  # fmt: skip
 _add("receipt", "receipt", 8, "A receipt",
-     ["What is the total?", "What is the most expensive item?"],
+     ["How much is the coffee?", "And the salad?", "What is the total?"],
      ["Describe everything in detail."],
      ["Transcribe it as a Markdown table.", "How many items are on the receipt?"])  # fmt: skip
 _add("receipt-short", "receipt", 3, "A short receipt",
-     ["List all items with prices.", "What was the total?"],
+     ["List all items with prices.", "What is the total?"],
      ["Give me the receipt as JSON.", "Is there coffee on the receipt?"])  # fmt: skip
 _add("menu", "menu", 0, "A menu",
      ["What can I buy here and for how much?", "Name the cheapest item."],
