@@ -188,7 +188,7 @@ def _ask(reader, file: str, question: str) -> str:
 
 
 ASKED = [
-    ("sign-arrow.png", "sign", 7, "What does the sign say?", lambda f: [f["word"]]),
+    ("sign-arrow.png", "sign", 187, "What does the sign say?", lambda f: [f["word"]]),
     ("bar-days.png", "bar", 8, "How many bars are there?", lambda f: [len(f["labels"])]),
     ("receipt.png", "receipt", 8, "What is the total?", lambda f: [f["total"]]),
     ("scene-garden.png", "scene", 3, "How many shapes are there?", lambda f: [len(f["things"])]),

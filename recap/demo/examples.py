@@ -49,7 +49,7 @@ _add("scene-few", "scene", 27, "A quiet scene",
      ["Describe the picture.", "What is in the centre?"],
      ["List all shapes.", "Is there a red circle?"],
      ["Show the shapes as a Markdown table."])  # fmt: skip
-_add("sign-arrow", "sign", 7, "A sign with an arrow",
+_add("sign-arrow", "sign", 187, "A sign with an arrow",
      ["What does the sign say?", "Which way does the arrow point?"],
      ["Describe everything in detail."],
      ["Give me the sign as JSON.", "What colour is the sign?"])  # fmt: skip
