@@ -74,19 +74,24 @@ def load_from(options: argparse.Namespace) -> Target:
 
 
 def drafter_from(name: str, options: argparse.Namespace, target: Target) -> Drafter:
-    """A fresh drafter; only Recap has settings here."""
-    if name != "recap":
-        return make_drafter(name, vocab_size=target.vocab_size)
-    if options.budget == "auto":
-        cost = pass_cost(target)
-        return make_drafter(name, vocab_size=target.vocab_size, cost=cost)
-    try:
-        config = RecapConfig(budget=int(options.budget))
-    except ValueError:
-        raise ValueError('--budget must be a number of candidates, or "auto".') from None
-    if config.budget < 0:
-        raise ValueError("--budget must be 0 (no candidates) or more.")
-    return make_drafter(name, vocab_size=target.vocab_size, config=config)
+    """A fresh drafter. `name` may carry a budget of its own: "recap:15", "token_recycling:16"."""
+    name, _, own = name.partition(":")
+    budget = own or (options.budget if name == "recap" else "auto")
+    settings: dict[str, Any] = {}
+    if budget == "auto":
+        if name == "recap":
+            settings["cost"] = pass_cost(target)
+    elif not budget.isdigit():
+        raise ValueError(
+            f'A budget is a number of candidates (0 or more) or "auto", not "{budget}".'
+        )
+    elif name == "recap":
+        settings["config"] = RecapConfig(budget=int(budget))
+    elif name == "token_recycling":
+        settings["budget"] = int(budget)
+    else:
+        raise ValueError(f'The decoder "{name}" takes no budget.')
+    return make_drafter(name, vocab_size=target.vocab_size, **settings)
 
 
 def open_image(path: str) -> Image.Image:

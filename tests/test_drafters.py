@@ -224,6 +224,21 @@ def test_token_recycling_proposes_the_static_tree():
     assert len(drafter.propose(limit=2, record=False)) == 1 + 8 + 21
 
 
+@pytest.mark.parametrize("budget", [1, 5, 16, 40, 80])
+def test_a_budgeted_static_tree_is_the_heaviest_part_of_it(budget):
+    small, whole = TokenRecyclingDrafter(200, budget=budget), full_table()
+    small.begin([5], blocked=NOTHING, terminal=NOTHING)
+    small.table, small.valid = whole.table, whole.valid
+    for drafter in (small, whole):
+        drafter.confirm([10])
+    tree, full = (d.propose(limit=100, record=False) for d in (small, whole))
+    assert len(tree) == budget + 1
+    paths = [
+        {tuple(t.tokens[r] for r in t.path(row)) for row in range(len(t))} for t in (tree, full)
+    ]
+    assert paths[0] <= paths[1]
+
+
 def test_token_recycling_skips_what_it_never_saw_and_learns_every_row():
     drafter = TokenRecyclingDrafter(vocab_size=100)
     drafter.begin([5], blocked=NOTHING, terminal=NOTHING)

@@ -223,7 +223,11 @@ def add_command(commands: Any) -> None:
 
     bench = commands.add_parser("bench", help="measure decoders over a suite")
     bench.add_argument("--suite", default="demo", help='"demo", "text", or a JSONL file')
-    bench.add_argument("--decoders", default=",".join(DECODERS), help="names with commas between")
+    bench.add_argument(
+        "--decoders",
+        default=",".join(DECODERS),
+        help='names with commas between; "token_recycling:16" gives one a budget of its own',
+    )
     bench.add_argument("--max-new-tokens", type=int, default=120, metavar="N")
     bench.add_argument("--limit", type=int, metavar="N", help="only the first N samples")
     bench.add_argument("--out", type=Path, metavar="FILE", help="write the report here (JSON)")

@@ -28,12 +28,35 @@ STATIC_TREE: tuple[tuple[int, ...], ...] = (
 """Children of each node, level by level in breadth-first order: 8 + 21 + 25 + 15 + 8 + 3 = 80."""
 
 
+def static_nodes() -> list[tuple[int, int, int, float]]:
+    """The 80 nodes, parents first: (parent, rank, depth, weight); nodes count from 1, 0 is the root.
+
+    The weight falls with every rank on the branch; it orders nodes for smaller budgets and is no
+    probability.
+
+    >>> nodes = static_nodes()
+    >>> len(nodes), nodes[0], nodes[8][:3]
+    (80, (0, 0, 1, 0.5), (1, 0, 2))
+    """
+    nodes: list[tuple[int, int, int, float]] = []
+    level, weights = [0], [1.0]
+    for depth, fanouts in enumerate(STATIC_TREE, start=1):
+        following: list[int] = []
+        for parent, fanout in zip(level, fanouts, strict=True):
+            for rank in range(fanout):
+                nodes.append((parent, rank, depth, weights[parent] / (rank + 2)))
+                weights.append(nodes[-1][3])
+                following.append(len(nodes))
+        level = following
+    return nodes
+
+
 class TokenRecyclingDrafter:
     """Static 80-node tree over a table of the last predictions by token.
 
     warm: keep the table between answers (as the official evaluation does); False clears it at every
-    `begin`. budget: use only the first so many nodes of the tree in order of rank, for machines on
-    which 80 rows are too many (None: the published tree).
+    `begin`. budget: only the so many heaviest nodes of the tree, for machines on which 80 rows are too
+    many (None: the published tree).
     """
 
     name = "token_recycling"
@@ -43,12 +66,17 @@ class TokenRecyclingDrafter:
     def __init__(self, vocab_size: int, *, warm: bool = True, budget: int | None = None) -> None:
         self.warm = warm
         self.budget = budget
+        nodes = list(enumerate(static_nodes(), start=1))
+        if budget is not None:  # a stable sort keeps parents before children among equals
+            heaviest = sorted(nodes, key=lambda node: -node[1][3])[:budget]
+            nodes = sorted(heaviest)
+        self._nodes = nodes
+        self._asking = {parent for _, (parent, *_) in nodes}
         self.table = np.zeros((vocab_size, self.top_k), np.int32)
         self.valid = np.zeros(vocab_size, bool)
         self._blocked: frozenset[int] = frozenset()
         self._last = -1
-        self._asked: dict[int, list[int] | None] = {}
-        self._order: list[int] = [ROOT]
+        self._lookups = self._hits = 0
 
     def reset(self) -> None:
         """Forget the table."""
@@ -70,37 +98,29 @@ class TokenRecyclingDrafter:
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
         grown = TreeBuilder(self._last)
-        self._asked = {}
-        # handles of one level in breadth-first order; None where the table had no row
-        level: list[tuple[int, int, float] | None] = [(ROOT, self._last, 1.0)]
-        for depth, fanouts in enumerate(STATIC_TREE[: limit if limit < 6 else None]):
-            following: list[tuple[int, int, float] | None] = []
-            for place, fanout in zip(level, fanouts, strict=True):
-                if not fanout:
-                    continue
-                children: list[int] | None = None
-                if place is not None:
-                    handle, token, score = place
-                    usable = self.valid[token] and token not in self._blocked
-                    children = self.table[token].tolist() if usable else None
-                    self._asked[handle] = children
-                for rank in range(fanout):
-                    full = self.budget is not None and len(grown) >= self.budget
-                    child = children[rank] if children is not None else -1
-                    if child < 0 or child in self._blocked or full:
-                        following.append(None)
-                        continue
-                    # ranks, not probabilities: only the order of siblings carries meaning
-                    child_score = score / (rank + 2)
-                    votes = (Vote("table", 1.0, 0.0, 0.0),) if record else ()
-                    added = grown.add(handle, child, source="table", score=child_score, votes=votes)
-                    following.append((added, child, child_score))
-            level = following
-            if depth + 1 >= limit:
+        self._lookups = self._hits = 0
+        votes = (Vote("table", 1.0, 0.0, 0.0),) if record else ()
+        # static node -> handle and its row of the table
+        at: dict[int, tuple[int, list[int] | None]] = {0: (ROOT, self._ask(self._last))}
+        for number, (parent, rank, depth, weight) in self._nodes:
+            if depth > limit:
                 break
-        tree = grown.pack()
-        self._order = grown.order
-        return tree
+            handle, children = at.get(parent, (ROOT, None))
+            token = children[rank] if children is not None else -1
+            if token < 0 or token in self._blocked:
+                continue
+            handle = grown.add(handle, token, source="table", score=weight, votes=votes)
+            if number in self._asking and depth < limit:
+                at[number] = (handle, self._ask(token))
+        return grown.pack()
+
+    def _ask(self, token: int) -> list[int] | None:
+        """The token's row, None if it was never seen or is blocked."""
+        self._lookups += 1
+        if not self.valid[token] or token in self._blocked:
+            return None
+        self._hits += 1
+        return self.table[token].tolist()
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
@@ -111,5 +131,4 @@ class TokenRecyclingDrafter:
         first = first_of_each(tokens)
         self.table[tokens[first]] = predictions.top_ids[order[first]]
         self.valid[tokens[first]] = True
-        hits = sum(children is not None for children in self._asked.values())
-        return {"table": LevelCount(len(self._asked), hits, len(accepted))}
+        return {"table": LevelCount(self._lookups, self._hits, len(accepted))}
