@@ -41,8 +41,15 @@ def confidence(probs: np.ndarray) -> np.ndarray:
 
 
 def first_of_each(keys: np.ndarray) -> np.ndarray:
-    """Indexes of the first occurrence of each key: inside one pass the first row of a key wins."""
-    return np.unique(keys, return_index=True)[1]
+    """Indexes of the first occurrence of each key: inside one pass the first row of a key wins.
+
+    >>> first_of_each(np.array([4, 2, 4, 9])).tolist()
+    [0, 1, 3]
+    """
+    first: dict[int, int] = {}
+    for place, key in enumerate(keys.tolist()):
+        first.setdefault(key, place)
+    return np.fromiter(first.values(), np.intp, len(first))
 
 
 class PersistentMemory:
@@ -142,6 +149,8 @@ class RequestMemory:
         Of several rows with one key in this call the first wins; across calls the latest wins.
         """
         start = self._written
+        rows: list[int] = []
+        slots: list[int] = []
         for row, pair in enumerate(keys):
             wins2 = pair[0] >= 0 and self._by2.get(pair[0], -1) < start
             wins3 = pair[1] >= 0 and self._by3.get(pair[1], -1) < start
@@ -149,15 +158,17 @@ class RequestMemory:
                 continue
             serial = self._written
             slot = self._claim(serial)
-            self._ids[slot] = ids[row]
-            self._probs[slot] = probs[row]
-            self._conf[slot] = conf[row]
+            rows.append(row)
+            slots.append(slot)
             self._keys[slot] = pair
             if wins2:
                 self._by2[pair[0]] = serial
             if wins3:
                 self._by3[pair[1]] = serial
             self._written = serial + 1
+        self._ids[slots] = ids[rows]
+        self._probs[slots] = probs[rows]
+        self._conf[slots] = conf[rows]
 
     def _claim(self, serial: int) -> int:
         """The slot of a new serial; grows the arrays, or evicts the row that stands there."""
