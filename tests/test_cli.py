@@ -128,3 +128,13 @@ def test_module_entry_and_help():
     )
     assert "ask" in done.stdout
     assert "bench" in done.stdout
+
+
+def test_pass_cost_prints_the_curve(model, capsys):
+    from recap.bench import pass_cost
+
+    assert pass_cost.main(["--model", model, "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].startswith("| 1 |")
+    assert lines[4].split("|")[3].strip() == "1.00"
+    assert pass_cost.main(["--model", "./nowhere"]) == 2
