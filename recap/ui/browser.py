@@ -95,7 +95,9 @@ class Person:
 
     def open(self, *, dark: bool = False) -> Person:
         self.page.goto(self.address + ("/?__theme=dark" if dark else ""))
-        self.page.locator(".rc-model").wait_for(timeout=1000 * START_S)
+        seen = self.page.locator("body")
+        ready = self.page.locator(".rc-model")
+        self.until(lambda: ready.count() > 0, "the loaded model's line", START_S, told=seen)
         return self
 
     @property
@@ -118,14 +120,15 @@ class Person:
         shown, of = self.page.locator(".rt-place").inner_text().split("/")
         return int(shown), int(of)
 
-    def until(self, true: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-        """Look until it is true; the page keeps running in between."""
+    def until(
+        self, true: Callable[[], bool], what: str, timeout: float = 60.0, told: Any = None
+    ) -> None:
+        """Look until it is true; the page keeps running in between. told: what a failure quotes."""
         end = time.monotonic() + timeout
         while not true():
             if time.monotonic() > end:
-                raise AssertionError(
-                    f"waited in vain for: {what}; the phase line says: {self.status}"
-                )
+                says = (told or self.page.locator("#status")).inner_text()[:2000]
+                raise AssertionError(f"waited in vain for: {what}; the page says: {says}")
             self.page.wait_for_timeout(50)
 
     def type(self, text: str) -> None:

@@ -238,7 +238,10 @@ class Handlers:
         }
 
     def undo(self, id_: str) -> Updates:
-        """Drop the last question and answer; the question returns to the box."""
+        """Drop the last question and answer; the question returns to the box, to be changed.
+
+        This is how a question is edited: Gradio's own editing fails on messages with an image.
+        """
         p = self.parts
         session = self.sessions.get(id_) if id_ else None
         if session is None or not session.messages:
@@ -253,31 +256,13 @@ class Handlers:
 
     def retry(self, decoder: str, id_: str, *changed: Any) -> Iterator[Updates]:
         """The last question once more, with the decoder chosen now."""
-        yield from self._redo(decoder, id_, changed, None)
-
-    def edit(self, decoder: str, id_: str, event: gr.EditData, *changed: Any) -> Iterator[Updates]:
-        """The last question with other words; earlier ones stay as they are."""
-        p = self.parts
-        session = self.sessions.get(id_) if id_ else None
-        index = event.index[0] if isinstance(event.index, (list, tuple)) else event.index
-        if session is None or not session.turns or index != session.turns[-1].at:
-            messages = list(session.messages) if session is not None else []
-            said = texts.status("Only the last question can be changed.", kind="error")
-            yield {p.chat: messages, p.status: said}
-            return
-        yield from self._redo(decoder, id_, changed, str(event.value))
-
-    def _redo(
-        self, decoder: str, id_: str, changed: tuple[Any, ...], words: str | None
-    ) -> Iterator[Updates]:
         session = self.sessions.get(id_) if id_ else None
         if session is None or not session.messages:
             return
         with session.busy():
             text, files = take_back(session)
         session.configure(settings.read(changed))
-        limit = settings.longest(changed)
-        yield from self.stream(session, words or text, files, decoder, limit)
+        yield from self.stream(session, text, files, decoder, settings.longest(changed))
 
     # ---- examples
 

@@ -70,7 +70,6 @@ def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
         placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
         layout="bubble",
         buttons=["copy"],
-        editable="user",
     )
     p.box = gr.MultimodalTextbox(
         show_label=False,
@@ -111,7 +110,6 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     asked = [
         p.box.submit(handlers.answer, chat_in, chat_out, **engine),
         p.chat.retry(handlers.retry, redo_in, chat_out, **engine),
-        p.chat.edit(handlers.edit, redo_in, chat_out, **engine),
     ]
     clear_out = [p.chat, p.box, p.status, p.results]
     if p.picker is not None:
