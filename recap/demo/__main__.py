@@ -61,7 +61,7 @@ def main() -> None:
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
-        p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 39, 8.5),
+        p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 40, 12),
                        metavar=("EYE", "LESSON", "TONGUE", "WHOLE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
@@ -80,7 +80,7 @@ def main() -> None:
         if does != "whole":
             train_tongue.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
         if does != "tongue":
-            train_whole.train(args.work, tok, args.minutes[3], 5e-4, args.shards)
+            train_whole.train(args.work, tok, args.minutes[3], 8e-4, args.shards)
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine)
     if does == "card":

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from recap.demo import dialogue, eye, model, pool, stage, tongue
+from recap.demo.align import align
 
 BATCH = 16
 
@@ -60,7 +61,8 @@ def train(
     """Train the language half for a budget of minutes; resumes from `work`/tongue.pt."""
     torch.set_num_threads(1)
     net, target = model.build(seed=1), work / "tongue.pt"
-    net.model.visual.load_state_dict(stage.load(work / "eye.pt")["visual"])
+    first = stage.load(work / "eye.pt")
+    net.model.visual.load_state_dict(first["visual"])
     visual, language = net.model.visual, net.model.language_model
     visual.requires_grad_(False)
     clock = stage.Clock(minutes, peak, warm=60, flat=0.3)
@@ -68,6 +70,9 @@ def train(
     if state := stage.load(target, clock):
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
+    else:
+        table = language.embed_tokens.weight
+        table.data = align(table.data, tok, first["marks"], first["head"]["out.weight"])
     if after := stage.load(work / "lesson.pt"):
         visual.load_state_dict(after["visual"])
 
