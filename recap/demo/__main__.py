@@ -30,7 +30,7 @@ BATCHES = {"eye": train_eye.BATCH, "lesson": 32, "tongue": train_tongue.BATCH,
            "whole": train_tongue.BATCH}  # fmt: skip
 
 
-def _export(work: Path, to: Path, machine: str) -> None:
+def _export(work: Path, to: Path, machine: str, notes: str) -> None:
     """Export the newest checkpoint, with the record of how it came about."""
     latest = next(work / f"{s}.pt" for s in ("whole", "tongue") if (work / f"{s}.pt").exists())
     net = model.build()
@@ -47,6 +47,7 @@ def _export(work: Path, to: Path, machine: str) -> None:
     record = {
         "parameters": sum(p.numel() for p in net.parameters()),
         "machine": machine,
+        "notes": notes,
         "stages": stages,
     }
     (to / "training.json").write_text(json.dumps(record, indent=2) + "\n")
@@ -64,6 +65,7 @@ def main() -> None:
         p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 40, 12),
                        metavar=("EYE", "LESSON", "TONGUE", "WHOLE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
+        p.add_argument("--notes", default="", help="what else is to be told of this training")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
         p.add_argument("--photos", type=Path, help="a folder of real pictures to refuse")
     args = parser.parse_args()
@@ -82,7 +84,7 @@ def main() -> None:
         if does != "tongue":
             train_whole.train(args.work, tok, args.minutes[3], 8e-4, args.shards)
     if does in ("export", "train"):
-        _export(args.work, args.model, args.machine)
+        _export(args.work, args.model, args.machine, args.notes)
     if does == "card":
         found = evaluate.measure(args.model, args.count, args.photos)
         print(card.write(args.model, found))

@@ -117,6 +117,7 @@ Machine: {record["machine"]}. First the vision tower learns to name what lies in
 what that belongs to; then the language half learns dialogues on top of the frozen tower; then both go
 on together at a low rate. Learning rates fall over a budget of minutes, so another machine gets
 through more or fewer samples; pictures and words depend on their seeds alone.
+{record.get("notes", "")}
 
 ```sh
 python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
