@@ -249,7 +249,7 @@ function drawRuns() {
     ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
     : ["reading"];
   if (state.file) figures.unshift(`file: ${state.file}`);
-  else if (now.start.recorded) figures.unshift("recorded earlier");
+  else if (now.start.recorded) figures.unshift(`recorded earlier on ${now.start.device}, ${now.start.dtype}`);
   summary.textContent = figures.join("  ·  ");
 }
 
@@ -340,3 +340,8 @@ function show(text) {
 setFollow(true);
 watch("value", update);
 update();
+if (run() && run().start.recorded) {
+  // at the first paint: the step that accepted most
+  const steps = run().steps.map((step) => step.accepted.length);
+  goTo(steps.indexOf(Math.max(...steps)));
+}

@@ -487,6 +487,7 @@ def test_accessibility(visit, dark):
     person.pick(0)
     person.ask()
     person.compared()
+    person.page.locator("#warming .js-plotly-plot").wait_for()
     person.page.get_by_text("Settings of Recap").click()
     found = Axe().run(person.page).response["violations"]
     serious = [
@@ -494,7 +495,7 @@ def test_accessibility(visit, dark):
         for v in found
         if v["impact"] in ("serious", "critical")
     ]
-    assert serious == []
+    assert serious == [], "\n".join(map(str, serious))
 
 
 def test_the_named_endpoints(address, tmp_path):

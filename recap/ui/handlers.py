@@ -181,12 +181,12 @@ class Handlers:
         whole = texts.measured(shown, n=f"{turns_word}, {tokens} tokens")
         updates: Updates = {
             p.results: texts.results_table(record),
-            p.speed: charts.speed_chart(record.paces, measured=this),
-            p.accepted: charts.accepted_chart(session.turns, measured=whole),
-            p.warming: charts.warming_chart(session.turns, measured=whole),
+            p.speed: shown_plot(charts.speed_chart(record.paces, measured=this)),
+            p.accepted: shown_plot(charts.accepted_chart(session.turns, measured=whole)),
+            p.warming: shown_plot(charts.warming_chart(session.turns, measured=whole)),
         }
         if charts.level_counts(record.runs):
-            updates[p.levels] = charts.levels_chart(record.runs, measured=this)
+            updates[p.levels] = shown_plot(charts.levels_chart(record.runs, measured=this))
         return updates
 
     def again(self, id_: str, *changed: Any) -> Iterator[Updates]:
@@ -278,6 +278,11 @@ class Handlers:
     def take_question(self, message: dict[str, Any] | None, event: gr.EventData) -> dict[str, Any]:
         """A question chip was pressed: into the box, beside the image that waits there."""
         return {"text": str(event._data["text"]), "files": (message or {}).get("files") or []}
+
+
+def shown_plot(figure: Any) -> gr.Plot:
+    """A chart filled for the first time becomes visible: an empty one is noise to a screen reader."""
+    return gr.Plot(value=figure, visible=True)
 
 
 def take_back(session: Session) -> tuple[str, list[str]]:

@@ -14,7 +14,7 @@ import gradio as gr
 
 from ..service import ModelLoader, Sessions
 from .examples import EXAMPLES, load_examples
-from .inspector import style
+from .inspector import ASSETS, style
 from .page import build
 
 VARIABLES = {
@@ -110,6 +110,7 @@ def serve(settings: Settings, loader: ModelLoader, sessions: Sessions) -> None:
         server_port=settings.port,
         theme=theme(),
         css=style(),
+        js=(ASSETS / "page.js").read_text(encoding="utf-8"),
         footer_links=["api"],
         run_history=False,
         allowed_paths=[str(Path(settings.examples).resolve())],

@@ -13,6 +13,7 @@ from .charts import DECODER_NAMES
 from .examples import Example, picker
 from .handlers import Handlers
 from .inspector import inspector
+from .record import recorded
 
 IMAGE_TYPES = ["image"]
 
@@ -33,7 +34,7 @@ def build(
             with gr.Column(scale=5, min_width=340, elem_id="left"):
                 chat_column(p, demo_model=loader.name == "demo")
             with gr.Column(scale=8, min_width=340, elem_id="right"):
-                p.trace = inspector()
+                p.trace = inspector(recorded())
         with gr.Row(equal_height=False, elem_id="results-row"):
             with gr.Column(scale=5, min_width=340):
                 gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
@@ -57,8 +58,10 @@ def build(
 
 
 def plot(name: str) -> gr.Plot:
-    """An empty chart that the handlers fill."""
-    return gr.Plot(show_label=False, container=False, elem_id=name, elem_classes="rc-plot")
+    """A chart that appears when the handlers fill it."""
+    return gr.Plot(
+        show_label=False, container=False, visible=False, elem_id=name, elem_classes="rc-plot"
+    )
 
 
 def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
