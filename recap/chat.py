@@ -34,6 +34,11 @@ class Prefilled:
     cached: int
 
     @property
+    def top_k(self) -> int:
+        """Entries a row has."""
+        return int(self.predictions.top_ids.shape[1])
+
+    @property
     def first_token(self) -> int:
         """The answer's first token: the target's prediction after the prompt."""
         return int(self.predictions.choice[-1])
@@ -70,6 +75,8 @@ class Conversation:
         self._prompt_extra: dict[str, Any] = {}
         self._answer: tuple[int, ...] | None = None  # ids of the last finished answer
         self._marks: list[_Mark] = []
+        self.moves = 0
+        """Counts what an answer in the making does not survive: a question, a rewind, an undo, an adoption."""
 
     @property
     def pending(self) -> bool:
@@ -92,12 +99,21 @@ class Conversation:
         Raises ValueError with one clear sentence if the target cannot take it; the conversation then
         is as it was. A question that has no answer yet is replaced.
         """
-        if self.pending and not self.answer_ids:
-            self.undo()
-        elif self.pending:
-            self.finish()
         message = Message("user", text, tuple(images))
-        segment = self.target.encode([*self.messages, message], self.ids, self._answer)
+        if self.pending and not self.answer_ids:
+            mark = self._marks[-1]
+            before, known, answer = (
+                self.messages[: mark.messages],
+                self.ids[: mark.ids],
+                mark.answer,
+            )
+            segment = self.target.encode([*before, message], known, answer)
+            self.undo()
+        else:
+            if self.pending:
+                self.finish()
+            segment = self.target.encode([*self.messages, message], self.ids, self._answer)
+        self.moves += 1
         self._marks.append(
             _Mark(
                 len(self.ids),
@@ -117,10 +133,11 @@ class Conversation:
     def prefill(self, *, seed: bool, top_k: int) -> Prefilled:
         """Run the prompt through the target, once per question.
 
-        seed: also fetch the predictions at the first occurrence of each distinct new prompt token.
+        seed: also fetch the predictions at the first occurrence of each distinct new prompt token,
+        top_k entries each (more, if more were fetched before).
         """
         done = self._prefilled
-        if done is not None and (done.seeded or not seed):
+        if done is not None and (not seed or (done.seeded and done.top_k >= top_k)):
             return done
         if self._segment is None:
             raise RuntimeError("There is no question to prefill: call ask() first.")
@@ -130,8 +147,8 @@ class Conversation:
         start = self.state.length
         positions = self._seed_positions(start) if seed else []
         positions.append(self._prompt_length - 1)
-        begun = time.perf_counter()
         with self.target.lock:
+            begun = time.perf_counter()  # waiting for others is not prefilling
             predictions = self.target.prefill(
                 self.state,
                 self.ids[: self._prompt_length],
@@ -171,6 +188,7 @@ class Conversation:
         """Back to the question asked last, its prefill kept: another decoder can answer it."""
         if self._prefilled is None:
             raise RuntimeError("There is no question, or it was not prefilled: nothing to rewind.")
+        self.moves += 1
         if not self._open:
             self.messages.pop()
             self._answer = self._marks[-1].answer
@@ -182,6 +200,7 @@ class Conversation:
         """Drop the last question and its answer."""
         if not self._marks:
             raise RuntimeError("There is no question to undo.")
+        self.moves += 1
         mark = self._marks.pop()
         del self.ids[mark.ids :]
         del self.messages[mark.messages :]
@@ -203,6 +222,7 @@ class Conversation:
 
     def adopt(self, twin: Conversation) -> None:
         """Go on from a fork's answer; the fork must not be used afterwards."""
+        self.moves += 1
         self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
         self._segment, self._open = twin._segment, twin._open
         self._prompt_length, self._prefilled = twin._prompt_length, twin._prefilled

@@ -36,7 +36,8 @@ class Answer:
         if not conversation.pending:
             raise ValueError("There is no question to answer: call ask() first.")
         self.conversation, self.drafter = conversation, drafter
-        self.max_new_tokens, self.record = max_new_tokens, record
+        room = conversation.target.max_context - conversation.prompt_tokens
+        self.max_new_tokens, self.record = min(max_new_tokens, room), record
         self.first_token: int | None = None
         self.turn: Turn | None = None
         self.steps = 0
@@ -46,6 +47,8 @@ class Answer:
         self._stopped = False
         self._finish_reason = "stopped"
         self._prefilled: Prefilled | None = None
+        self._begin_s = 0.0
+        self._moves = conversation.moves
         self._iterator = self._run()
 
     def __iter__(self) -> Iterator[Step]:
@@ -90,19 +93,31 @@ class Answer:
     def _run(self) -> Iterator[Step]:
         conversation, drafter = self.conversation, self.drafter
         target = conversation.target
+        if self._stale or not conversation.pending or conversation.answer_ids:
+            raise RuntimeError("The question is answered elsewhere: rewind() to answer it again.")
         done = self.start()  # if it fails, the question stays open and may be asked again
         try:
+            begun = time.perf_counter()
             drafter.begin(conversation.ids, blocked=target.blocked, terminal=target.eos_ids)
             if drafter.seeds:
                 drafter.seed(done.positions, done.predictions)
+            self._begin_s = time.perf_counter() - begun
             self.first_token = done.first_token
             conversation.grow([done.first_token])
             drafter.confirm([done.first_token])
             while not self._ended():
                 yield self._step()
+                if self._stale:
+                    raise RuntimeError("The conversation went on while this answer was being made.")
         finally:
-            conversation.finish()
-            self.turn = self._summary()
+            if not self._stale:  # left half-way, it may be closed long after the next question
+                conversation.finish()
+                self.turn = self._summary()
+
+    @property
+    def _stale(self) -> bool:
+        """The conversation has moved on from where this answer belongs."""
+        return self.conversation.moves != self._moves
 
     def _ended(self) -> bool:
         ids = self.conversation.answer_ids
@@ -122,6 +137,7 @@ class Answer:
         mask = tree.ancestor_mask()
         drafted = time.perf_counter()
         with target.lock:
+            locked = time.perf_counter()  # waiting for others is not decoding
             predictions = target.verify(state, tree.tokens, tree.depths, mask, top_k=drafter.top_k)
             verified = time.perf_counter()
             accepted, own = tree.accept(predictions.choice)
@@ -133,9 +149,9 @@ class Answer:
             accepted = accepted[: len(emitted)]
             # the last emitted token has no KV entry yet: it is the next root, the others stay
             target.keep(state, [0, *accepted[: len(emitted) - 1]])
+            conversation.grow(emitted)  # at once: tokens and cache never part, whatever fails below
         levels = drafter.observe(tree, predictions, accepted)
         drafter.confirm(emitted)
-        conversation.grow(emitted)
         observed = time.perf_counter()
         step = Step(
             index=self.steps,
@@ -147,7 +163,7 @@ class Answer:
             texts=tuple(target.token_text(t) for t in emitted) if self.record else (),
             levels=levels,
             draft_s=drafted - begun,
-            verify_s=verified - drafted,
+            verify_s=verified - locked,
             observe_s=observed - verified,
             nodes=self._nodes(tree) if self.record else (),
         )
@@ -189,7 +205,7 @@ class Answer:
             prompt_tokens=conversation.prompt_tokens,
             cached_tokens=done.cached,
             passes=self.steps,
-            prefill_s=done.seconds,
+            prefill_s=done.seconds + self._begin_s,
             decode_s=self.decode_s,
             finish_reason=self._finish_reason,
             levels=self.levels,
@@ -208,6 +224,7 @@ def stream(
 
     Iterate over the result for one `Step` a pass; its `turn` holds the summary afterwards. record:
     fill in the nodes and votes of each step (off for timing). should_stop: asked before each pass.
+    max_new_tokens: the answer is cut there, and where the target's context ends ("length" both times).
     Raises ValueError without a question or with max_new_tokens below 1.
     """
     return Answer(

@@ -20,6 +20,10 @@ class Match(NamedTuple):
 
 NO_MATCH = Match(0, 0)
 
+REACH = 256
+"""Most nested matches that learn what followed them, the longest first. Text has a dozen or two; the same
+token over and over has as many as tokens, and without this bound would take quadratic time."""
+
 
 class SuffixLookup:
     """Grows token by token; blocked tokens are walls that no match crosses.
@@ -59,7 +63,9 @@ class SuffixLookup:
         self.text.append(token)
         # every string that ended at the previous place is now followed by `here`
         state = self._last
-        while state > 0:
+        for _ in range(REACH):
+            if state <= 0:
+                break
             self._continuation[state] = here
             state = self._link[state]
         new = self._new_state(self._len[self._last] + 1)

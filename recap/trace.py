@@ -95,7 +95,7 @@ class Turn:
     `token_ids` includes the end-of-answer token if the target emitted one. The first token comes from
     the prefill; `passes` counts the decoding passes after it, so plain decoding has exactly
     (tokens - 1) passes and `tokens_per_pass` 1.0. `decode_s` sums draft, verify and observe times;
-    `prefill_s` holds image encoding and prompt. `finish_reason`: "eos", "length" or "stopped".
+    `prefill_s` holds image encoding, prompt, and what the drafter makes of the prompt. `finish_reason`: "eos", "length" or "stopped".
     """
 
     decoder: str
@@ -191,7 +191,7 @@ def dumps(data: dict[str, Any]) -> str:
 
 def parse(lines: str | Iterable[str]) -> Iterator[dict[str, Any]]:
     """The records of a trace. Raises ValueError with the line number at a line that is not JSON."""
-    for number, line in enumerate(lines.splitlines() if isinstance(lines, str) else lines, 1):
+    for number, line in enumerate(lines.split("\n") if isinstance(lines, str) else lines, 1):
         if not line.strip():
             continue
         try:

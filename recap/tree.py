@@ -18,7 +18,8 @@ ROOT = 0
 class Vote(NamedTuple):
     """What one source said about one candidate where it was proposed.
 
-    `weight` is the source's share in the mixture at that place (all shares sum to 1), `probability`
+    `weight` is the source's share in the mixture at that place (the shares sum to 1, or less where the
+    lookup answers alone), `probability`
     what its stored prediction gives the token (0.0 when the token is not in its row), `confidence`
     the entropy confidence of the whole row (1 = one certain token, 0 = flat).
     """

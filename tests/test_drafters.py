@@ -9,7 +9,8 @@ from recap import Conversation, RecapConfig, make_drafter, stream
 from recap.drafters.base import Predictions
 from recap.drafters.recap import RecapDrafter
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
-from recap.memory import key2, key3
+from recap.memory import PersistentMemory, key2, key3
+from recap.trace import LevelCount
 from recap.tree import ROOT, CandidateTree, Node
 
 from .scripted import ScriptedTarget
@@ -269,6 +270,45 @@ def test_prompt_lookup_copies_behind_the_longest_match():
     assert drafter.propose(limit=2, record=False).tokens == [3, 4, 5]
     drafter.confirm([40])
     assert drafter.propose(limit=10, record=False).tokens == [40]
+
+
+def test_prompt_lookup_counts_every_place_where_it_asked():
+    drafter = make_drafter("prompt_lookup", vocab_size=50, chain=4)
+    drafter.begin([1, 2, 3, 4, 7, 8, 2], blocked=frozenset({7}), terminal=NOTHING)
+    tree = drafter.propose(limit=10, record=False)
+    assert tree.tokens == [2, 3, 4], "asked at 2, 3 and 4; behind 4 stands a wall"
+    said = predictions([([3], [0.9]), ([9], [0.9]), ([9], [0.9])])
+    assert drafter.observe(tree, said, [1]) == {"lookup": LevelCount(3, 2, 1)}
+    tree = drafter.propose(limit=0, record=False)
+    assert drafter.observe(tree, said, []) == {"lookup": LevelCount()}, "nothing could be proposed"
+
+
+def test_a_cap_on_children_leaves_the_runners_up_of_the_next_place():
+    config = RecapConfig(
+        top_k=3, max_children=1, max_depth=2, lookup=False, base_weights=(0, 0, 1), calibrate=False
+    )
+    drafter = RecapDrafter(vocab_size=50, config=config)
+    drafter.begin([1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.confirm([3])
+    drafter.observe(
+        drafter.propose(limit=5, record=False), predictions([([4, 5, 6], [0.6, 0.3, 0.1])]), []
+    )
+    drafter.confirm([3])
+    # 4 is the one child of 3; nothing is known behind it, and 5 was second where it came
+    assert drafter.propose(limit=5, record=False).tokens == [3, 4, 5]
+
+
+def test_reset_forgets_the_prompt_too():
+    drafter = RecapDrafter(vocab_size=50)
+    drafter.begin([1, 2, 3, 1, 2], blocked=NOTHING, terminal=NOTHING)
+    drafter.reset()
+    assert drafter.sources.lookup.text == []
+    assert not drafter.sources.before
+
+
+def test_a_shared_memory_must_fit():
+    with pytest.raises(ValueError, match="another top_k"):
+        RecapDrafter(vocab_size=50, memory=PersistentMemory(50, 4))
 
 
 def test_unknown_decoder():

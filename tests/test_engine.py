@@ -2,8 +2,16 @@
 
 import pytest
 
-from recap import DECODERS, Conversation, generate, make_drafter, stream, trace_lines
-from recap.trace import LevelCount, parse
+from recap import (
+    DECODERS,
+    Conversation,
+    RecapConfig,
+    generate,
+    make_drafter,
+    stream,
+    trace_lines,
+)
+from recap.trace import LevelCount, parse, start_line
 from recap.tree import CandidateTree
 
 from .scripted import ScriptedTarget
@@ -92,6 +100,101 @@ def test_leaving_the_loop_keeps_what_was_confirmed():
     assert conversation.messages[-1].text == answer.turn.text
 
 
+def test_an_answer_left_half_way_does_not_touch_the_next_question():
+    """A suspended generator is closed when it is collected: by then another question may be open."""
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    left = stream(conversation, fresh("recap", target), max_new_tokens=200)
+    steps = iter(left)
+    next(steps)
+    conversation.ask("7 8")
+    steps.close()
+    assert conversation.pending
+    assert left.turn is None
+    turn = generate(conversation, fresh("recap", target), max_new_tokens=20)
+    assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
+    assert conversation.messages[-1].text == turn.text
+
+
+@pytest.mark.parametrize("move", ["ask", "rewind", "undo", "adopt"])
+def test_an_answer_does_not_go_on_when_the_conversation_has_moved(move):
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    steps = iter(stream(conversation, fresh("recap", target), max_new_tokens=200))
+    next(steps)
+    if move == "adopt":
+        twin = conversation.fork()
+        generate(twin, fresh("recap", target), max_new_tokens=3)
+        conversation.adopt(twin)
+    else:
+        getattr(conversation, move)(*["7 8"] * (move == "ask"))
+    before = list(conversation.ids)
+    with pytest.raises(RuntimeError, match="went on"):
+        next(steps)
+    assert conversation.ids == before
+
+
+def test_one_question_is_not_answered_twice_at_once():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    first, second = (stream(conversation, fresh("recap", target)) for _ in range(2))
+    next(iter(first))
+    for late in (second, stream(conversation, fresh("recap", target))):
+        with pytest.raises(RuntimeError, match="rewind"):
+            next(iter(late))
+    conversation.rewind()
+    turn = generate(conversation, fresh("recap", target), max_new_tokens=20)
+    assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
+
+
+@pytest.mark.parametrize("part", ["propose", "observe", "confirm", "verify", "prefill"])
+@pytest.mark.parametrize("at", [1, 4])
+def test_after_an_error_the_conversation_goes_on_with_the_right_tokens(part, at, monkeypatch):
+    """Whatever fails in a pass, tokens and cache stay together."""
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation, drafter, calls = ask(target), fresh("recap", target), []
+    at = 1 if part == "prefill" else at
+    owner = target if hasattr(target, part) else drafter
+    real = getattr(owner, part)
+
+    def broken(*args, **more):
+        calls.append(1)
+        if len(calls) == at + 2 * (part == "confirm"):  # the prompt and the first token come first
+            raise MemoryError
+        return real(*args, **more)
+
+    monkeypatch.setattr(owner, part, broken)
+    with pytest.raises(MemoryError):
+        generate(conversation, drafter, max_new_tokens=60)
+    assert conversation.pending is (part == "prefill")
+    assert conversation.state.length == max(len(conversation.ids) - 1, 0) * (part != "prefill")
+    conversation.ask("7 8")
+    turn = generate(conversation, fresh("recap", target), max_new_tokens=20)
+    assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
+    assert conversation.state.cache == conversation.ids[:-1]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_an_answer_ends_where_the_context_does(decoder):
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    target.max_context = 20
+    conversation = ask(target)
+    turn = generate(conversation, fresh(decoder, target), max_new_tokens=500)
+    assert len(conversation.ids) == 20
+    assert turn.finish_reason == "length"
+
+
+def test_a_prefill_serves_drafters_of_other_widths():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    conversation = ask(target)
+    answers = []
+    for top_k in (4, 8, 3):
+        drafter = make_drafter("recap", vocab_size=16, config=RecapConfig(top_k=top_k))
+        answers.append(generate(conversation, drafter, max_new_tokens=20).token_ids)
+        conversation.rewind()
+    assert answers[0] == answers[1] == answers[2]
+
+
 def test_should_stop_is_asked_before_each_pass():
     target = ScriptedTarget(vocab_size=16, eos=False)
     answer = stream(
@@ -132,6 +235,13 @@ def test_a_bad_question_leaves_the_conversation_as_it_was():
         conversation.ask("hello")
     assert conversation.ids == before
     assert not conversation.pending
+    conversation.ask("7 8")
+    with pytest.raises(ValueError, match="Type numbers"):
+        conversation.ask("hello")
+    assert conversation.ids == [*before, 7, 8], "the question before it is still open"
+    conversation.ask("9")
+    assert conversation.ids == [*before, 9], "and is replaced by the next good one"
+    assert [m.text for m in conversation.messages[2:]] == ["9"]
 
 
 def test_without_a_question_there_is_no_answer():
@@ -181,6 +291,8 @@ def test_the_trace_reads_back():
         assert tree.tokens[0] == nodes[0][0]
         for row in step["accepted"]:
             assert nodes[row][0] in step["token_ids"]
+    odd = start_line(decoder="\x85\u2028", model="<", device="", dtype="")
+    assert [r["decoder"] for r in parse(odd)] == ["\x85\u2028"], "no line ends but at a line's end"
     with pytest.raises(ValueError, match="Line 2"):
         list(parse('{"type":"start"}\nnot json'))
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recap.lookup import NO_MATCH, SuffixLookup
+from recap.lookup import NO_MATCH, REACH, SuffixLookup
 
 
 def brute(text: list[int], blocked: set[int], tail: list[int]) -> tuple[int, int | None]:
@@ -33,6 +33,23 @@ def test_latest_of_equal_matches_wins():
     text = SuffixLookup()
     text.extend([7, 1, 7, 2, 7, 3, 7])
     assert text.next_token(text.tail()) == 3
+
+
+def test_one_token_over_and_over_takes_linear_time():
+    text = SuffixLookup()
+    text.extend([7] * (4 * REACH))
+    steps = [0]
+
+    class Counted(list):
+        def __setitem__(self, at, value):
+            steps[0] += 1
+            super().__setitem__(at, value)
+
+    text._continuation = Counted(text._continuation)
+    text.extend([7] * 10)
+    assert steps[0] <= 10 * REACH
+    assert text.tail().length == 4 * REACH + 9
+    assert text.next_token(text.tail()) == 7
 
 
 def test_no_match_crosses_a_wall():

@@ -21,7 +21,7 @@ class PromptLookupDrafter:
         self.chain = chain
         self._text = SuffixLookup()
         self._last = -1
-        self._found = False
+        self._lookups = 0
 
     def reset(self) -> None:
         self._text = SuffixLookup(self._text.blocked)
@@ -44,8 +44,10 @@ class PromptLookupDrafter:
         grown = TreeBuilder(self._last)
         match = self._text.tail()
         at = ROOT
+        self._lookups = 0
         while len(grown) < min(self.chain, limit):
             token = self._text.next_token(match)
+            self._lookups += 1
             if token is None:
                 break
             votes = (Vote("lookup", 1.0, 1.0, 1.0),) if record else ()
@@ -53,11 +55,9 @@ class PromptLookupDrafter:
             if token in self._terminal:
                 break
             match = self._text.step(match, token)
-        self._found = len(grown) > 0
         return grown.pack()
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, LevelCount]:
-        places = max(len(tree) - 1, 1)  # each chain token was one place; an empty tree asked once
-        return {"lookup": LevelCount(places, len(tree) - 1, len(accepted))}
+        return {"lookup": LevelCount(self._lookups, len(tree) - 1, len(accepted))}

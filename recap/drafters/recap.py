@@ -43,6 +43,8 @@ class RecapDrafter:
         self.top_k = self.config.top_k
         self.seeds = self.config.seed_prompt
         self.memory = PersistentMemory(vocab_size, self.top_k) if memory is None else memory
+        if (self.memory.vocab_size, self.memory.top_k) != (vocab_size, self.top_k):
+            raise ValueError("The shared memory was made for another vocabulary or another top_k.")
         self.request = RequestMemory(self.top_k, self.config.request_rows)
         self.sources = Sources(self.config, self.memory, self.request)
         self.acceptance = Acceptance(CLASSES, prior=self.config.calibration_prior)
@@ -59,7 +61,8 @@ class RecapDrafter:
         self.memory.clear()
         self.request.clear()
         self.acceptance.clear()
-        self._confirmed = []
+        self.sources.begin(self.sources.blocked, keep=False)
+        self._prompt, self._confirmed = (), []
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
@@ -163,7 +166,7 @@ class RecapDrafter:
                 place.last = score
                 heapq.heappush(queue, (-score, handle, token))
                 if place.cursor >= cfg.max_children:
-                    place.ranked = []
+                    place.cursor = len(place.ranked)  # they stay: they may stand in as runners-up
             return
 
     # -- observe ---------------------------------------------------------------------------------
@@ -185,8 +188,9 @@ class RecapDrafter:
 
     def _remember(self, predictions: Predictions, row: int) -> None:
         """The prediction at the place where the next root comes, for the runners-up."""
-        ids, probs = predictions.top_ids[row].tolist(), predictions.top_probs[row].tolist()
-        self.sources.before = dict(zip(ids, probs, strict=True))
+        ids, probs = predictions.top_ids[row], predictions.top_probs[row]
+        k = self.top_k  # the prefill may have fetched more for another drafter
+        self.sources.before = dict(zip(ids[:k].tolist(), probs[:k].tolist(), strict=True))
 
     def _write(
         self,
@@ -200,7 +204,8 @@ class RecapDrafter:
         if not kept:
             return
         rows = [order[i] for i in kept]
-        ids, probs = predictions.top_ids[rows], predictions.top_probs[rows]
+        ids = predictions.top_ids[rows, : self.top_k]
+        probs = predictions.top_probs[rows, : self.top_k]
         conf = confidence(probs)
         self.memory.write(np.array([tails[i][2] for i in kept]), ids, probs, conf)
         keys = []

@@ -52,7 +52,8 @@ class Segment:
 class Target(Protocol):
     """A loaded model with its processor. `lock` serialises passes over the device.
 
-    Every method takes the lock itself for as long as it runs; hold it to keep others out for longer.
+    `prefill`, `verify` and `keep` take the lock themselves for as long as they run; hold it to keep
+    others out for longer.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Target(Protocol):
     notes: tuple[str, ...]
     """Sentences on what was changed for losslessness (a neutralised repetition penalty, ...)."""
     max_context: int
-    """Most tokens of prompt and answer together."""
+    """Most tokens of prompt and answer together; the engine ends an answer there."""
 
     def encode(
         self, messages: Sequence[Message], known: Sequence[int], answer: Sequence[int] | None
