@@ -99,6 +99,7 @@ class Conversation:
         Raises ValueError with one clear sentence if the target cannot take it; the conversation then
         is as it was. A question that has no answer yet is replaced.
         """
+        text = text.encode("utf-8", "replace").decode()  # half characters ("\ud800") become "?"
         message = Message("user", text, tuple(images))
         if self.pending and not self.answer_ids:
             mark = self._marks[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("recap: stopped.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader has had enough: `python -m recap ask ... | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit, too
+        return 141
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +70,8 @@ def load_from(options: argparse.Namespace) -> Target:
     if options.threads is not None:
         import torch
 
-        if options.threads < 1:
-            raise ValueError("--threads must be at least 1.")
+        if not 1 <= options.threads <= 1024:
+            raise ValueError("--threads must be at least 1 and at most 1024.")
         torch.set_num_threads(options.threads)
     settings = {"device": options.device, "dtype": options.dtype}
     return load_target(options.model, **settings)
@@ -81,7 +85,7 @@ def drafter_from(name: str, options: argparse.Namespace, target: Target) -> Draf
     if budget == "auto":
         if name == "recap":
             settings["cost"] = pass_cost(target)
-    elif not budget.isdigit():
+    elif not (budget.isascii() and budget.isdigit()):
         raise ValueError(
             f'A budget is a number of candidates (0 or more) or "auto", not "{budget}".'
         )

@@ -73,6 +73,9 @@ def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
         (("hi", "--budget=-3"), 'not "-3"'),
         (("hi", "--trace", "/nowhere/x.ndjson"), "cannot be written"),
         (("hi", "--dtype", "int3"), 'There is no dtype "int3"'),
+        (("hi", "--device", "meta"), 'There is no kind of device "meta"'),
+        (("hi", "--budget", "²"), 'not "²"'),
+        (("hi", "--threads", "9" * 20), "--threads must be"),
     ],
 )
 def test_mistakes_get_one_sentence(words, says, model, capsys):
@@ -120,6 +123,44 @@ def test_bench_writes_a_report(model, capsys, tmp_path):
         assert figures["identical"] is True
     assert data["decoders"]["autoregressive"]["tokens_per_pass"] == 1.0
     assert data["decoders"]["autoregressive"]["speedup"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "says"),
+    [
+        (("--max-new-tokens", "0"), ['{"id": "a", "turns": ["hi"]}'], "--max-new-tokens must be"),
+        (("--limit", "0"), ['{"id": "a", "turns": ["hi"]}'], "--limit must be at least 1"),
+        (("--decoders", ","), ['{"id": "a", "turns": ["hi"]}'], "--decoders names none"),
+        (("--out", "/proc/no/r.json"), ['{"id": "a", "turns": ["hi"]}'], "cannot be written"),
+        ((), [], "has no samples"),
+        ((), ["[1]"], "Line 1 of suite.jsonl is no sample: it is no JSON object."),
+        ((), ['{"id": "a"}'], "is no sample: no 'question'."),
+        ((), ['{"id": "a", "turns": "hi"}'], "turns is no list of texts"),
+        ((), ['{"id": "a", "turns": [1]}'], "turns is no list of texts"),
+        ((), ['{"id": "a", "turns": ["hi"], "images": "x.png"}'], "images is no list of texts"),
+    ],
+)
+def test_mistakes_in_a_bench_get_one_sentence(words, lines, says, model, capsys, tmp_path):
+    suite = tmp_path / "suite.jsonl"
+    suite.write_text("\n".join(lines), encoding="utf-8")
+    status = main(["bench", "--suite", str(suite), "--model", model, "--budget", "3", *words])
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_bench_without_plain_decoding_claims_no_identity(model, capsys, tmp_path):
+    suite = tmp_path / "suite.jsonl"
+    suite.write_text('{"id": "a", "turns": ["hi"]}', encoding="utf-8")
+    words = ("--decoders", "token_recycling", "--max-new-tokens", "4")
+    assert main(["bench", "--suite", str(suite), "--model", model, *words]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("| - |")
+
+
+def test_half_a_character_in_a_question_is_no_error(model, capsys):
+    words = ("--model", model, "--max-new-tokens", "2", "--budget", "1")
+    assert run(capsys, "what is \udcff?", *words)[0] == 0
 
 
 def test_module_entry_and_help():

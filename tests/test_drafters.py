@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recap import Conversation, RecapConfig, make_drafter, stream
+from recap.acceptance import bin_of
 from recap.drafters.base import Predictions
 from recap.drafters.recap import RecapDrafter
+from recap.drafters.sources import Place
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
 from recap.memory import PersistentMemory, key2, key3
 from recap.trace import LevelCount
@@ -145,6 +147,96 @@ def test_nothing_is_proposed_behind_an_end_of_answer_token():
     tree = drafter.propose(limit=5, record=False)
     assert 4 in tree.tokens
     assert all(tree.tokens[p] != 4 for p in tree.parents[1:])
+
+
+def twice_in_one_tree() -> tuple[CandidateTree, Predictions]:
+    """
+    root 3 -- 7 (rejected) -- 5 -- 3
+           `- 5 (accepted)
+    Packed, the rejected 5 and 3 stand before the accepted 5; each row predicts 10 x its row and one more.
+    """
+    nodes = [Node(7, 0, 1, "x", 0.5), Node(5, 1, 2, "x", 0.4), Node(3, 2, 3, "x", 0.3)]
+    tree = CandidateTree(3, [*nodes, Node(5, 0, 1, "x", 0.2)])
+    return tree, predictions([([10 * row, 10 * row + 1], [0.6, 0.2]) for row in range(5)])
+
+
+def test_inside_a_pass_the_confirmed_branch_wins_over_rejected_ones():
+    drafter = RecapDrafter(60, RecapConfig(top_k=2, calibrate=False))
+    drafter.begin([7, 3], blocked=NOTHING, terminal=NOTHING)
+    tree, said = twice_in_one_tree()
+    drafter._asked = {0: drafter_place(drafter)}
+    drafter.observe(tree, said, [4])
+    assert drafter.memory.get(5).ids == [40, 41], "row 4, confirmed, not row 2"
+    assert drafter.memory.get(3).ids == [0, 1], "the root is confirmed"
+    assert drafter.memory.get(7).ids == [10, 11], "a rejected row that has no rival"
+    assert drafter.request.get2(key2(3, 5)).ids == [40, 41]
+    assert drafter.request.get2(key2(7, 5)).ids == [20, 21]
+    assert drafter.request.get2(key2(7, 3)).ids == [0, 1]
+    assert drafter.sources.before == pytest.approx({40: 0.6, 41: 0.2}), "where the next root comes"
+    recycling = TokenRecyclingDrafter(60)
+    recycling.top_k, recycling.table = 2, np.zeros((60, 2), np.int32)
+    recycling.observe(tree, said, [4])
+    assert recycling.table[[5, 3, 7]].tolist() == [[40, 41], [0, 1], [10, 11]]
+
+
+def drafter_place(drafter: RecapDrafter) -> Place:
+    """The root as a place that was asked."""
+    place = Place(None, 0, 1.0, drafter._tail, drafter._tail[-1:])
+    drafter.sources.ask(place)
+    return place
+
+
+def test_seeding_worked_by_hand():
+    """The prompt 0 5 6 5 5: rows at the first 5, at 6 and at the end; 0 is blocked."""
+    drafter = RecapDrafter(60, RecapConfig(top_k=2))
+    drafter.begin([0, 5, 6, 5, 5], blocked=frozenset({0}), terminal=NOTHING)
+    said = predictions([([10, 11], [0.6, 0.2]), ([20, 21], [0.6, 0.2]), ([30, 31], [0.6, 0.2])])
+    drafter.seed([1, 2, 4], said)
+    assert drafter.memory.get(5).ids == [30, 31], "the latest place of a token wins"
+    assert drafter.memory.get(6).ids == [20, 21]
+    assert drafter.request.get2(key2(5, 6)).ids == [20, 21]
+    assert drafter.request.get3(key3(6, 5, 5)).ids == [30, 31]
+    assert len(drafter.request) == 3, "no key crosses the blocked token"
+    assert drafter.sources.before == pytest.approx({30: 0.6, 31: 0.2})
+
+
+def test_the_calibration_hears_of_every_candidate_under_the_accepted_branch():
+    config = RecapConfig(top_k=2, runner_up_share=0.0, max_depth=2, base_weights=(0, 0, 1))
+    drafter = RecapDrafter(60, config)
+    drafter.begin([8, 4, 9, 3], blocked=NOTHING, terminal=NOTHING)
+    # 3 is followed by 4 (0.6) or 5 (0.2); 4 by 9 (0.5), which the lookup says too, or 6 (0.1)
+    drafter._write([(-1, -1, 3)], predictions([([4, 5], [0.6, 0.2])]), [0])
+    drafter._write([(-1, -1, 4)], predictions([([9, 6], [0.5, 0.1])]), [0])
+    tree = drafter.propose(limit=5, record=False)
+    row = {tuple(tree.tokens[r] for r in tree.path(i)): i for i in range(len(tree))}
+    assert set(row) == {(), (4,), (5,), (4, 9), (4, 6)}
+    four = drafter._asked[drafter._order[row[4,]]]
+    assert four.lookup_class != four.class_, "a match of one token"
+    nothing = predictions([([50, 51], [0.5, 0.1])] * len(tree))
+    drafter.observe(tree, nothing, [row[4,]])
+    expected, accepted = drafter.acceptance.expected, drafter.acceptance.accepted
+    assert accepted[four.class_][bin_of(0.6)] == 1.0, "4 was right"
+    assert expected[four.class_][bin_of(0.6)] == pytest.approx(0.6)
+    assert accepted[four.class_][bin_of(0.2)] == 0.0, "5 was not"
+    assert expected[four.class_][bin_of(0.2)] == pytest.approx(0.2)
+    nine, six = four.mixed[9], four.mixed[6]
+    assert expected[four.lookup_class][bin_of(nine)] == pytest.approx(nine), (
+        "9 by the lookup's class"
+    )
+    assert expected[four.class_][bin_of(six)] == pytest.approx(six), "6 by the place's"
+    assert sum(map(sum, accepted)) == 1.0
+    assert sum(map(sum, expected)) == pytest.approx(0.8 + nine + six)
+
+
+def test_a_key_does_not_cross_a_blocked_token():
+    drafter = RecapDrafter(60, RecapConfig(top_k=2))
+    drafter.begin([3], blocked=frozenset({0}), terminal=NOTHING)
+    keyed = drafter.sources.keyed
+    assert [keyed(t) for t in ((1, 2, 3), (0, 2, 3), (1, 0, 3))] == [
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
 
 
 @settings(max_examples=40, deadline=None)

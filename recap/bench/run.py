@@ -53,7 +53,7 @@ class Tally:
             "rows_per_pass": round(self.rows / self.passes, 1) if self.passes else 0.0,
             "decode_tokens_per_s": round(speed, 2),
             "speedup": round(speed / base, 3) if base else None,
-            "identical": not self.differences,
+            "identical": None if plain is None else not self.differences,
             "first_difference": self.differences[0] if self.differences else None,
             "draft_ms": _median(self.draft_ms),
             "verify_ms": _median(self.verify_ms),
@@ -208,7 +208,7 @@ def table(report: dict[str, Any]) -> str:
             f"{f['rows_per_pass']:.1f} | "
             f"{f['decode_tokens_per_s']:.1f} | {speedup} | {f['draft_ms']:.2f} | "
             f"{f['verify_ms']:.1f} | {f['observe_ms']:.2f} | "
-            f"{'yes' if f['identical'] else 'no'} |"
+            f"{ {True: 'yes', False: 'no', None: '-'}[f['identical']] } |"
         )
     return "\n".join(lines)
 
@@ -244,8 +244,15 @@ def run_bench(options: argparse.Namespace) -> int:
     """`python -m recap bench`."""
     from ..cli import drafter_from, load_from
 
+    for option, value in (("max-new-tokens", options.max_new_tokens), ("limit", options.limit)):
+        if value is not None and value < 1:
+            raise ValueError(f"--{option} must be at least 1.")
     samples = load_suite(options.suite)[: options.limit]
     names = [name.strip() for name in options.decoders.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"--decoders names none: choose from {', '.join(DECODERS)}.")
+    if options.out is not None:
+        _try_out(options.out)  # now, not after an hour of measuring
     target = load_from(options)
     if options.ablations:
         whole = drafter_from("recap", options, target)
@@ -262,14 +269,20 @@ def run_bench(options: argparse.Namespace) -> int:
         max_new_tokens=options.max_new_tokens,
         progress=sys.stderr.isatty(),
     )
-    print(
-        f"{report['model']}, {report['device']}, {report['dtype']}, {report['threads']} threads, "
-    )
+    print(f"{report['model']}, {report['device']}, {report['dtype']}, {report['threads']} threads")
     print(f"{report['samples_run']} samples, at most {options.max_new_tokens} tokens an answer\n")
     print(table(report))
     for failure in report["failed"]:
         print(f"failed: {failure['sample']}: {failure['error']}")
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    return 0
+    return 0 if report["samples_run"] else 1
+
+
+def _try_out(path: Path) -> None:
+    """Open the report's file for writing, what it holds untouched. Raises ValueError with one sentence."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise ValueError(f"The report cannot be written to {path}: {error.strerror}.") from None

@@ -58,28 +58,39 @@ def _jsonl(path: Path) -> list[Sample]:
             (f for f in found if f.stem == "mmspec"), found[0] if found else path / "?.jsonl"
         )
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError:
         raise ValueError(
             f'There is no suite "{path}": use "text", "demo", or a JSONL file with id, turns, image.'
         ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is no JSONL file: it is not text in UTF-8.") from None
     samples = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             samples.append(_sample(json.loads(line), path.parent))
-        except (ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
+            raise ValueError(f"Line {number} of {path.name} is no sample: no {error}.") from None
+        except (ValueError, TypeError) as error:
             raise ValueError(f"Line {number} of {path.name} is no sample: {error}.") from None
+    if not samples:
+        raise ValueError(f"{path.name} has no samples.")
     return samples
 
 
 def _sample(data: dict[str, Any], folder: Path) -> Sample:
+    if not isinstance(data, dict):
+        raise TypeError("it is no JSON object")
     names = data.get("images") or ([data["image"]] if data.get("image") else [])
+    turns = data.get("turns") or [data["question"]]
+    for field, values in (("images", names), ("turns", turns)):
+        if not (isinstance(values, list) and all(isinstance(v, str) for v in values)):
+            raise TypeError(f"{field} is no list of texts")
     images = []
     for name in names:
         places = [folder / name, folder / "images" / name]
         images.append(next((p for p in places if p.is_file()), places[0]))
-    turns = data.get("turns") or [data["question"]]
     kind = data.get("category", data.get("kind", ""))
     return Sample(str(data["id"]), tuple(turns), tuple(images), kind)

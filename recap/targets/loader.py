@@ -115,11 +115,14 @@ def _device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(device)
+        kind = torch.device(device)
+        if kind.type not in ("cpu", "cuda", "mps", "xpu"):
+            raise RuntimeError("no device that computes")
     except RuntimeError:
         raise LoadError(
             f'There is no kind of device "{device}": cpu, cuda and cuda:1 are.'
         ) from None
+    device = kind
     if device.type == "cuda" and not torch.cuda.is_available():
         raise LoadError("There is no CUDA device here: choose cpu.")
     return device
@@ -168,7 +171,7 @@ def _weights(name: str, auto: Any, where: str, **settings: Any) -> Any:
 def _place(name: str, where: str, model: Any, device: torch.device) -> Any:
     try:
         return model.to(device)
-    except RuntimeError as error:  # out of memory, or no such card
+    except (RuntimeError, AssertionError) as error:  # out of memory, no such card, not built in
         raise LoadError(_sentence(name, where, error)) from error
 
 
