@@ -15,7 +15,6 @@ from recap.demo import (
     stage,
     train_eye,
     train_tongue,
-    train_whole,
 )
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -23,16 +22,16 @@ STAGES = {
     "eye": "the vision tower, on marks of cells",
     "lesson": "the vision tower, a lesson of signs",
     "tongue": "the language half, on dialogues",
-    "whole": "everything, on dialogues and marks",
+    "drill": "the language half, mostly on short questions",
 }
 
 BATCHES = {"eye": train_eye.BATCH, "lesson": 32, "tongue": train_tongue.BATCH,
-           "whole": train_tongue.BATCH}  # fmt: skip
+           "drill": train_tongue.BATCH}  # fmt: skip
 
 
 def _export(work: Path, to: Path, machine: str, notes: str) -> None:
     """Export the newest checkpoint, with the record of how it came about."""
-    latest = next(work / f"{s}.pt" for s in ("whole", "tongue") if (work / f"{s}.pt").exists())
+    latest = next(work / f"{s}.pt" for s in ("drill", "tongue") if (work / f"{s}.pt").exists())
     net = model.build()
     net.load_state_dict(stage.load(latest)["net"])
     export.export(net, export.saved_tokenizer(work), to)
@@ -57,13 +56,13 @@ def main() -> None:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(prog="python -m recap.demo", description=__doc__)
     sub = parser.add_subparsers(dest="command", required=True)
-    for name in ("pool", "eye", "lesson", "tongue", "whole", "train", "export", "card", "examples"):
+    for name in ("pool", "eye", "lesson", "tongue", "drill", "train", "export", "card", "examples"):
         p = sub.add_parser(name)
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
-        p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 40, 12),
-                       metavar=("EYE", "LESSON", "TONGUE", "WHOLE"))  # fmt: skip
+        p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 37, 14),
+                       metavar=("EYE", "LESSON", "TONGUE", "DRILL"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--notes", default="", help="what else is to be told of this training")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
@@ -77,12 +76,15 @@ def main() -> None:
         train_eye.train(args.work, args.minutes[0], shards=args.shards)
     if does in ("lesson", "train"):
         lesson.train(args.work, args.minutes[1])
-    if does in ("tongue", "whole", "train"):
+    if does in ("tongue", "drill", "train"):
         tok = export.saved_tokenizer(args.work)
-        if does != "whole":
+        if does != "drill":
             train_tongue.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
         if does != "tongue":
-            train_whole.train(args.work, tok, args.minutes[3], 8e-4, args.shards)
+            train_tongue.train(
+                args.work, tok, args.minutes[3], 1.6e-3, args.shards,
+                room=450, brief=0.8, name="drill", start=args.shards // 2,
+            )  # fmt: skip
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine, args.notes)
     if does == "card":

@@ -15,8 +15,11 @@ class Line:
     image: int | None = None
 
 
-def ask(rng: Random, kind: str, facts: dict) -> list[Turn]:
-    """One question about a picture, now and then with its follow-up."""
+def ask(rng: Random, kind: str, facts: dict, brief: float = 0.0) -> list[Turn]:
+    """One question about a picture, now and then with its follow-up.
+
+    `brief` is the share of the long answers that are left out for another question.
+    """
     chance = rng.random()
     if chance < 0.04:
         return aside.small_talk(rng, kind)
@@ -26,7 +29,10 @@ def ask(rng: Random, kind: str, facts: dict) -> list[Turn]:
         return aside.misfit(rng, kind)
     if chance < 0.09:
         return aside.what(rng, kind)
-    return about(rng, kind, facts)
+    turns = about(rng, kind, facts)
+    while turns[0].task == "describe" and rng.random() < brief:
+        turns = about(rng, kind, facts)
+    return turns
 
 
 def about(rng: Random, kind: str, facts: dict) -> list[Turn]:
@@ -54,7 +60,9 @@ def rough(rng: Random, turn: Turn) -> Turn:
     return Turn(turn.task, question, turn.answer, turn.way)
 
 
-def talk(rng: Random, pictures: list[tuple[str, dict]], room: int = 900) -> list[Line]:
+def talk(
+    rng: Random, pictures: list[tuple[str, dict]], room: int = 900, brief: float = 0.0
+) -> list[Line]:
     """A dialogue about the pictures, about `room` characters for each of them.
 
     With no picture it is about there being none.
@@ -66,7 +74,7 @@ def talk(rng: Random, pictures: list[tuple[str, dict]], room: int = 900) -> list
     for i, (kind, facts) in enumerate(pictures):
         used, first = 0, True
         while used < room:
-            for turn in ask(rng, kind, facts):
+            for turn in ask(rng, kind, facts, brief):
                 lines.append(Line(rough(rng, turn), i if first else None))
                 used += len(turn.question) + len(turn.answer) + 20
                 first = False

@@ -35,7 +35,7 @@ def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
 
 
 def dialogues(
-    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int
+    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int, brief: float = 0.0
 ) -> list[tuple[tongue.Sequence, list[int]]]:
     """A fresh dialogue for each picture, in order of length, with the pictures it shows.
 
@@ -46,7 +46,7 @@ def dialogues(
         chance = rng.random()
         shown = [] if chance < 0.04 else [i, rng.randrange(len(items))] if chance < 0.14 else [i]
         pictures = [(items[j].kind, items[j].facts) for j in shown]
-        lines = dialogue.talk(rng, pictures, room // max(1, len(shown)))
+        lines = dialogue.talk(rng, pictures, room // max(1, len(shown)), brief)
         grids = [(items[j].rows, items[j].cols) for j in shown]
         seq = tongue.encode(tok, lines, grids)
         out.append((seq, [shown[k] for k in seq.pictures]))
@@ -56,11 +56,14 @@ def dialogues(
 
 def train(
     work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float, shards: int = 64,
-    room: int = 700,
+    room: int = 700, brief: float = 0.0, name: str = "tongue", start: int = 0,
 ) -> Path:  # fmt: skip
-    """Train the language half for a budget of minutes; resumes from `work`/tongue.pt."""
+    """Train the language half for a budget of minutes; resumes from `work`/`name`.pt.
+
+    Under another name than "tongue" it goes on from there: a drill of short questions, say.
+    """
     torch.set_num_threads(1)
-    net, target = model.build(seed=1), work / "tongue.pt"
+    net, target = model.build(seed=1), work / f"{name}.pt"
     first = stage.load(work / "eye.pt")
     net.model.visual.load_state_dict(first["visual"])
     visual, language = net.model.visual, net.model.language_model
@@ -68,6 +71,10 @@ def train(
     clock = stage.Clock(minutes, peak, warm=60, flat=0.3)
     opt = stage.Pair(list(language.named_parameters()), peak)
     if state := stage.load(target, clock):
+        net.load_state_dict(state["net"])
+        opt.load_state_dict(state["opt"])
+    elif name != "tongue":
+        state = stage.load(work / "tongue.pt")
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
     else:
@@ -82,13 +89,13 @@ def train(
     kept: dict[int, list[torch.Tensor]] = {}
     last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
     while not clock.done:
-        number = turn // 2 % shards  # each shard twice running
+        number = (start + turn // 2) % shards  # each shard twice running
         turn += 1
         items = pool.load(work / "pool", number)
         if number not in kept:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 kept[number] = [s.bfloat16() for s in look(visual, items)]
-        talks = dialogues(tok, items, Random(f"talk{turn}"), room)
+        talks = dialogues(tok, items, Random(f"{name}{turn}"), room, brief)
         starts = list(range(0, len(talks), BATCH))
         for k in np.random.default_rng(turn).permutation(len(starts)):
             part = talks[starts[k] : starts[k] + BATCH]
@@ -101,7 +108,7 @@ def train(
             recent.append((loss.item(), count))
             if clock.step % 25 == 0:
                 mean = np.average([r[0] for r in recent], weights=[r[1] for r in recent])
-                print(f"tongue {clock.step} {clock.elapsed:.0f} s loss {mean:.4f} "
+                print(f"{name} {clock.step} {clock.elapsed:.0f} s loss {mean:.4f} "
                       f"rate {clock.rate():.2e}", flush=True)  # fmt: skip
                 recent.clear()
             if clock.done:
