@@ -4,6 +4,7 @@
 const counters = (window.__recapTree = window.__recapTree || { mounts: 0, updates: 0, steps: 0, draws: 0, drawn: [] });
 counters.mounts += 1;
 
+const MOST_LINES = 20; // more are closed branches, until a person opens them
 const trace = createTrace();
 const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, opened: new Set(), text: "", file: "" };
 const host = element.querySelector(".rt") || element;
@@ -181,8 +182,10 @@ function draw() {
   const step = now.steps[position];
   tokenStrip.update(now);
   stepStrip.update(now);
-  layout = layoutTree(step, state.opened, state.all ? Infinity : 22);
+  layout = layoutTree(step, state.opened, state.all ? Infinity : MOST_LINES);
   drawTree(picture, layout, step, { look, click });
+  // As high as this run's largest tree needs, so that nothing jumps between steps.
+  stage.style.height = `${TOP + LINE * Math.max(6, Math.min(now.lines, MOST_LINES)) + 18}px`;
   counters.draws += 1;
   counters.drawn[position] = (counters.drawn[position] || 0) + 1;
 

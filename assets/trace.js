@@ -62,6 +62,12 @@ function tokensOf(step, position) {
   });
 }
 
+// Lines that a step's tree takes with every branch open: its leaves.
+function linesOf(step) {
+  const parents = new Set(step.nodes.map((node) => node.parent));
+  return 1 + step.nodes.filter((node) => !parents.has(node.row)).length;
+}
+
 // feed(text) -> true if the trace began anew (another turn), else it grew.
 function createTrace() {
   const trace = { runs: [], bad: 0, feed };
@@ -92,7 +98,7 @@ function createTrace() {
       return;
     }
     if (data.type === "start") {
-      const run = { start: data, steps: [], turn: null, tokens: [], ms: [0] };
+      const run = { start: data, steps: [], turn: null, tokens: [], ms: [0], lines: 1 };
       if (data.first_token !== undefined) {
         const text = data.first_text ?? "";
         run.tokens.push({ text, id: data.first_token, step: -1, row: -1, source: "own" });
@@ -107,6 +113,7 @@ function createTrace() {
       const step = readStep(data);
       run.tokens.push(...tokensOf(step, run.steps.length));
       run.steps.push(step);
+      run.lines = Math.max(run.lines, linesOf(step));
       run.ms.push(run.ms[run.ms.length - 1] + step.ms[0] + step.ms[1] + step.ms[2]);
     }
   }

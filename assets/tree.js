@@ -52,8 +52,9 @@ function xOf(spot) {
 function yOf(spot) {
   return TOP + spot.line * LINE;
 }
+const cellOf = (spot) => (spot.kind === "rejected" ? 7.3 : 8); // px a character: the others are bold and larger
 function labelEnd(spot) {
-  return xOf(spot) + 14 + 7.3 * cells(showToken(spot.node.text)) + (spot.hidden ? 34 : 0);
+  return xOf(spot) + 14 + cellOf(spot) * cells(showToken(spot.node.text)) + (spot.hidden ? 34 : 0);
 }
 
 function edgePath(edge) {
@@ -85,7 +86,7 @@ function drawTree(target, layout, step, on) {
 function drawNode(spot, on) {
   const { node, kind } = spot;
   const shown = showToken(node.text);
-  const width = Math.min(COLUMN - 12, 20 + 7.3 * cells(shown));
+  const width = Math.min(COLUMN - 6, 24 + cellOf(spot) * cells(shown));
   const label = svg("text", { x: 12, y: 4, class: "rt-label" });
   label.textContent = shown;
   const picture = kind === "own" ? ownMark() : kind === "root" ? rootMark() : mark(node.source);

@@ -35,6 +35,7 @@ class ModelLoader:
     ) -> None:
         self.name = name
         self.error = ""
+        self.phase = f"loading the model “{name}”"
         self.seconds = 0.0
         self.cost: PassCost | None = None
         self._target: Target | None = None
@@ -47,6 +48,7 @@ class ModelLoader:
         try:
             target = self._load()
             if self._measure is not None:
+                self.phase = f"timing the packed pass of “{self.name}” on this machine"
                 self.cost = self._measure(target)
             self._target = target
         except Exception as error:  # shown on the page: a server without its model still says why

@@ -57,7 +57,7 @@ class Handlers:
         p, begun = self.parts, time.monotonic()
         while not self.loader.wait(0.5):
             waited = time.monotonic() - begun
-            text = f"loading the model “{self.loader.name}”, {waited:.0f} s"
+            text = f"{self.loader.phase}, {waited:.0f} s"
             yield {p.model: texts.status(text), p.status: texts.status(text)}
         try:
             target = self.loader.target
@@ -91,7 +91,7 @@ class Handlers:
             yield {p.status: texts.status("Type a question first.", kind="error")}
             return
         while not self.loader.wait(0.5):
-            yield {p.status: texts.status(f"loading the model “{self.loader.name}”")}
+            yield {p.status: texts.status(self.loader.phase)}
         try:
             session, freed = self.session(id_, request)
         except NotReadyError as error:

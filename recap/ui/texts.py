@@ -32,6 +32,11 @@ WORDS = """
 </dl>
 """
 
+DEMO_LINE = """
+<div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: it knows simple scenes, signs, receipts, menus,
+tables, and bar, line and pie charts, in English. It does not know photographs, and may be wrong.</div>
+"""
+
 KNOWS = "Pick an example below, or upload an image, and ask."
 
 
@@ -51,7 +56,8 @@ def model_line(target: Target, seconds: float) -> str:
     ]
     return (
         f'<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
-        f"<span class='rc-soft'> · loaded in {seconds:.1f} s</span></div>"
+        f"<span class='rc-soft'> · ready after {seconds:.1f} s</span>"
+        f"{DEMO_LINE if target.name == 'demo' else ''}</div>"
     )
 
 
