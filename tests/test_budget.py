@@ -11,7 +11,7 @@ from recap.budget import PassCost
 from recap.calibration import measure_pass_cost, pass_cost
 from recap.config import RecapConfig
 from recap.drafters import make_drafter
-from recap.engine import generate
+from recap.engine import generate, stream
 
 from .scripted import ScriptedTarget
 from .test_engine import ask
@@ -105,6 +105,8 @@ def test_a_calibrated_tree_is_smaller_where_rows_are_dear_and_the_tokens_are_the
         turn = generate(ask(target), drafter, max_new_tokens=100)
         assert list(turn.token_ids) == want
         passes[name] = turn.passes
+    drafter = make_drafter("recap", vocab_size=16, cost=PassCost([(1, 1.0), (2, 50.0)]))
+    assert {step.rows for step in stream(ask(target), drafter, max_new_tokens=30)} == {1}
     fixed = make_drafter("recap", vocab_size=16, config=RecapConfig(budget=63))
     assert passes["free"] <= passes["dear"]
     assert passes["free"] <= generate(ask(target), fixed, max_new_tokens=100).passes * 1.2

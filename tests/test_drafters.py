@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from recap import Conversation, RecapConfig, make_drafter, stream
 from recap.acceptance import bin_of
+from recap.budget import PassCost
 from recap.drafters.base import Predictions
 from recap.drafters.recap import RecapDrafter
 from recap.drafters.sources import Place
@@ -226,6 +227,38 @@ def test_the_calibration_hears_of_every_candidate_under_the_accepted_branch():
     assert expected[four.class_][bin_of(six)] == pytest.approx(six), "6 by the place's"
     assert sum(map(sum, accepted)) == 1.0
     assert sum(map(sum, expected)) == pytest.approx(0.8 + nine + six)
+
+
+@pytest.mark.parametrize(("earlier", "share"), [([9, 3], 0.1), ([2, 3], 0.2), ([1, 2, 3], 0.3)])
+def test_a_longer_match_has_the_larger_share(earlier, share):
+    config = RecapConfig(
+        top_k=2,
+        base_weights=(0, 0, 0),
+        calibrate=False,
+        max_depth=1,
+        lookup_acceptance=(0.1, 0.2, 0.3),
+    )
+    drafter = RecapDrafter(60, config)
+    drafter.begin([*earlier, 40, 1, 2, 3], blocked=NOTHING, terminal=NOTHING)
+    tree = drafter.propose(limit=5, record=True)
+    assert tree.tokens == [3, 40]
+    assert tree.nodes[0].score == pytest.approx(share)
+
+
+def test_candidates_that_were_tried_and_do_not_pay_are_cut():
+    """A second row costs half a pass and a third nothing: 0.4 alone does not pay, 0.4 and 0.3 do."""
+    for second, rows in ((0.05, 1), (0.3, 3)):
+        drafter = RecapDrafter(
+            60,
+            RecapConfig(top_k=2, max_depth=1, runner_up_share=0.0),
+            cost=PassCost([(1, 1.0), (2, 1.5), (64, 1.5)]),
+        )
+        drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
+        drafter._write([(-1, -1, 3)], predictions([([4, 5], [0.4, second])]), [0])
+        tree = drafter.propose(limit=5, record=False)
+        assert len(tree) == rows
+        said = predictions([([4, 5], [0.4, 0.3])] * rows)
+        assert drafter.observe(tree, said, [])["1-token"] == LevelCount(1, 1, 0)
 
 
 def test_a_key_does_not_cross_a_blocked_token():

@@ -226,6 +226,41 @@ def test_rewind_answers_the_same_question_again(decoder):
     assert [m.role for m in conversation.messages] == ["user", "assistant"] * 2
 
 
+def test_the_next_question_is_encoded_behind_the_answer_that_stands_before_it(monkeypatch):
+    """Whether it ended with an end-of-answer token decides whether the template's own is written."""
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    given, real = [], target.encode
+
+    def encode(messages, known, answer):
+        given.append((len(messages), tuple(known), answer))
+        return real(messages, known, answer)
+
+    monkeypatch.setattr(target, "encode", encode)
+    conversation, drafter = ask(target), fresh("recap", target)
+    first = generate(conversation, drafter, max_new_tokens=5).token_ids
+    conversation.ask("7 8")
+    want = given[-1]
+    assert want == (3, tuple(conversation.ids[:-2]), first)
+    conversation.ask("7 8")  # replaced while open
+    assert given[-1] == want
+    generate(conversation, drafter, max_new_tokens=9)
+    conversation.undo()
+    conversation.ask("7 8")
+    assert given[-1] == want
+    second = generate(conversation, drafter, max_new_tokens=9).token_ids
+    conversation.rewind()
+    conversation.undo()
+    conversation.ask("7 8")
+    assert given[-1] == want
+    generate(conversation, drafter, max_new_tokens=9)
+    conversation.rewind()
+    conversation.ask("7 8")  # a question that was rewound and not answered is replaced too
+    assert given[-1] == want
+    assert generate(conversation, drafter, max_new_tokens=9).token_ids == second
+    conversation.ask("9")
+    assert given[-1] == (5, tuple(conversation.ids[:-1]), second)
+
+
 def test_a_bad_question_leaves_the_conversation_as_it_was():
     target = ScriptedTarget(vocab_size=16, order=2)
     conversation = ask(target)
