@@ -24,7 +24,8 @@ class PassCost:
     """Seconds of one packed pass by rows (the root included), interpolated between measured points.
 
     points: (rows, seconds), rows ascending from 1. per_node_s: what drafting and observing one
-    candidate takes on top. Times are made non-decreasing, since noise must not make rows look free.
+    candidate takes on top. The curve need not rise everywhere: on some CPUs a pass of three rows takes
+    longer than one of four, and trees then pass over that size.
 
     >>> cost = PassCost([(1, 0.010), (3, 0.014)])
     >>> [round(cost.seconds(rows), 3) for rows in (1, 2, 3, 5)]
@@ -42,9 +43,9 @@ class PassCost:
         table = [0.0, points[0][1]]
         slope = 0.0
         for (rows, seconds), (next_rows, next_seconds) in pairwise(points):
-            slope = max(0.0, (next_seconds - seconds) / (next_rows - rows))
-            for _ in range(rows, next_rows):
-                table.append(table[-1] + slope)
+            slope = (next_seconds - seconds) / (next_rows - rows)
+            table += [seconds + slope * more for more in range(1, next_rows - rows + 1)]
+        slope = max(slope, 0.0)
         while len(table) <= largest:  # beyond the last point: its slope goes on
             table.append(table[-1] + slope)
         self._table = [

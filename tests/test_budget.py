@@ -54,10 +54,13 @@ def test_the_best_size_is_never_missed_by_much(scores, steps):
     assert rate(watch_all(cost, scores)) >= 0.9 * best
 
 
-def test_costs_are_made_non_decreasing_and_go_on():
-    cost = PassCost([(1, 2.0), (4, 1.0), (8, 3.0)])
-    seconds = [cost.seconds(rows) for rows in range(1, 30)]
-    assert seconds == sorted(seconds)
+def test_costs_are_what_was_measured_and_go_on():
+    cost = PassCost([(1, 2.0), (3, 5.0), (4, 3.0), (8, 4.0)])
+    assert [cost.seconds(rows) for rows in (1, 2, 3, 4, 6, 8, 16)] == [2, 3.5, 5, 3, 3.5, 4, 6]
+    assert PassCost([(1, 2.0), (4, 1.0)]).seconds(100) == 1.0, "beyond the points nothing gets free"
+    # a dear size is passed over: three candidates (four rows) pay, two do not
+    assert watch_all(cost, [0.1, 0.1, 0.1]) == 0
+    assert watch_all(cost, [0.5, 0.5, 0.5]) == 3
     with pytest.raises(ValueError, match="one row"):
         PassCost([(2, 1.0)])
 
