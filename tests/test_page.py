@@ -178,7 +178,7 @@ def test_every_step_is_drawn_in_replay(person):
     person.compared()
     steps = person.place()[1]
     person.button("First step").click()
-    person.page.locator(".rt-speed").select_option("30")
+    person.page.get_by_label("Steps a second").select_option("30")
     person.page.evaluate("window.__recapTree.drawn = []")
     person.button("First step").click()
     person.button("Play the steps").click()

@@ -113,7 +113,7 @@ class Person:
         return self.page.evaluate("window.__recapTree")
 
     def sentence(self) -> str:
-        return self.page.locator(".rt-sentence").inner_text()
+        return self.page.locator(".rt-body .rt-sentence").inner_text()
 
     def place(self) -> tuple[int, int]:
         """(step shown, steps), from 1."""
