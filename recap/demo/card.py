@@ -114,9 +114,10 @@ So text here is easier to draft than that of a large model, and speed measured o
 {stages}
 
 Machine: {record["machine"]}. First the vision tower learns to name what lies in every 28 x 28 cell and
-what that belongs to; then the language half learns dialogues on top of the frozen tower; then both go
-on together at a low rate. Learning rates fall over a budget of minutes, so another machine gets
-through more or fewer samples; pictures and words depend on their seeds alone.
+what that belongs to; then the language half learns dialogues on top of the frozen tower, at the end
+mostly short questions. Learning rates fall over a budget of minutes, so another machine gets through
+more or fewer samples; pictures and words depend on their seeds alone.
+
 {record.get("notes", "")}
 
 ```sh
