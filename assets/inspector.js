@@ -12,18 +12,6 @@ const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 // ---- the parts -----------------------------------------------------------------------------------
 
-const ICONS = {
-  first: "M2 2v10M12 2L5 7l7 5z",
-  back: "M10 2L3 7l7 5z",
-  play: "M3 1.5L12 7 3 12.5z",
-  pause: "M4 2v10M10 2v10",
-  on: "M4 2l7 5-7 5z",
-  last: "M12 2v10M2 2l7 5-7 5z",
-};
-const icon = (name) => svg("svg", { viewBox: "0 0 14 14", class: "rt-icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
-const button = (label, content, act, more = {}) =>
-  el("button", { type: "button", class: "rt-button", "aria-label": label, title: label, onclick: act, ...more }, content);
-
 const runsBar = el("div", { class: "rt-runs", role: "group", "aria-label": "Whose steps are shown" });
 const summary = el("span", { class: "rt-summary" });
 const race = createRace();
@@ -256,53 +244,7 @@ function drawRuns() {
   summary.textContent = figures.join("  ·  ");
 }
 
-// ---- keys ----------------------------------------------------------------------------------------
-
-stage.addEventListener("keydown", (event) => {
-  if (event.altKey || event.ctrlKey || event.metaKey) return;
-  const last = run() ? run().steps.length - 1 : 0;
-  const acts = {
-    ArrowLeft: () => goTo(state.step - 1),
-    ArrowRight: () => goTo(state.step + 1),
-    Home: () => goTo(0),
-    End: () => goTo(last),
-    " ": () => (state.timer ? pause() : play()),
-    ArrowDown: () => move(1),
-    ArrowUp: () => move(-1),
-    Enter: () => spotOf(state.row) && click(spotOf(state.row)),
-    Escape: () => ((state.pinned = state.row = null), select(null)),
-  };
-  if (!acts[event.key]) return;
-  event.preventDefault();
-  acts[event.key]();
-});
-
-// The next or former token in reading order: by line, then by column.
-function move(by) {
-  const order = [...layout.nodes].sort((a, b) => a.line - b.line || a.column - b.column);
-  const at = order.findIndex((spot) => spot.row === state.row);
-  const spot = order[Math.max(0, Math.min(order.length - 1, at < 0 ? 0 : at + by))];
-  state.row = state.pinned = spot.row;
-  select(spot.row);
-  picture.querySelector(".rt-selected")?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: reduced.matches ? "auto" : "smooth" });
-}
-
-// ---- legend, and the trace as it comes -----------------------------------------------------------
-
-function createLegend() {
-  const key = (drawn) => svg("svg", { viewBox: "-8 -8 16 16", width: 15, height: 15, "aria-hidden": "true" }, drawn);
-  const item = (drawn, text) => el("li", {}, key(drawn), text);
-  const stroke = (kind) => svg("path", { class: `rt-edge rt-edge-${kind}`, d: "M-8 0H8" });
-  return el(
-    "ul",
-    { class: "rt-legend", "aria-label": "Legend" },
-    item(rootMark(), "root: last confirmed token"),
-    item(stroke("accepted"), "accepted"),
-    item(stroke("rejected"), "rejected"),
-    item(ownMark(), "the target’s own next token, not drafted"),
-    ...Object.entries(SOURCES).map(([source, { name }]) => item(mark(source), name)),
-  );
-}
+// ---- the trace as it comes -----------------------------------------------------------
 
 // A trace from a file stays until the next answer begins.
 function openFile(text, name) {

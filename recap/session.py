@@ -40,7 +40,7 @@ class TurnRecord:
 
     at: place of the question in the session's messages. paces: decoder -> (seconds, tokens) after each
     pass. memory: Recap's persistent memory as it was before this turn. again: Recap's run of the turn
-    with changed settings.
+    with changed settings. untraced: Recap's run with recording off.
     """
 
     question: str
@@ -51,6 +51,7 @@ class TurnRecord:
     paces: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
     memory: PersistentMemory | None = None
     again: Turn | None = None
+    untraced: Turn | None = None
     trace: str = ""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(6))
 

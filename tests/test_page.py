@@ -387,10 +387,12 @@ def test_settings_change_the_trees(person):
     person.until(lambda: "memories" in person.status, "the memories to be emptied")
 
 
-def test_race(person):
+def test_every_decoder_and_the_race(person):
     person.pick(0)
     person.ask()
     person.compared()
+    person.page.get_by_role("button", name="Run every decoder on this turn").click()
+    person.page.locator("#results").get_by_text("With the trace off").wait_for()
     person.page.locator(".rt-race-button").click()
     order = person.page.locator(".rt-race .rt-sentence")
     person.until(lambda: "4. " in order.inner_text(), "the race to end")

@@ -113,6 +113,24 @@ def test_the_comparison_does_not_touch_the_chat(target):
     assert again.token_ids == other.token_ids
 
 
+def test_new_settings_and_no_trace_on_the_same_turn(target):
+    """Both start from the memory as it was before the turn, and touch neither chat nor memory."""
+    session = Session(target)
+    finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=40))
+    record, ids = session.turns[-1], list(session.conversation.ids)
+    learned = session.remembered()
+    finish(work.again(session))
+    work.untraced(session)
+    assert record.again.token_ids == record.untraced.token_ids == record.runs["recap"].token_ids
+    assert record.again.levels == record.runs["recap"].levels  # the same settings: the same trees
+    session.configure(RecapSettings(RecapConfig(budget=1), fit=False))
+    finish(work.again(session))
+    assert record.again.token_ids == record.runs["recap"].token_ids
+    assert record.again.passes >= record.runs["recap"].passes
+    assert list(session.conversation.ids) == ids
+    assert (session.remembered().ids == learned.ids).all()
+
+
 def test_stop_ends_within_a_pass():
     session = Session(SlowTarget(seed=3, eos=False), "")
     progresses = work.answer(session, QUESTION, [], "autoregressive", max_new_tokens=5000)

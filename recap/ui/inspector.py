@@ -12,7 +12,17 @@ import gradio as gr
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-SCRIPTS = ("trace.js", "layout.js", "tree.js", "strips.js", "race.js", "files.js", "inspector.js")
+SCRIPTS = (
+    "trace.js",
+    "layout.js",
+    "tree.js",
+    "strips.js",
+    "controls.js",
+    "race.js",
+    "files.js",
+    "inspector.js",
+    "keys.js",
+)
 """Joined in this order into the one script that runs when the component loads."""
 
 

@@ -39,6 +39,7 @@ def build(
             with gr.Column(scale=5, min_width=340):
                 gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
                 p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
+                p.all = gr.Button("Run every decoder on this turn", size="sm", elem_id="all")
             with gr.Column(scale=8, min_width=340):
                 gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
                 gr.HTML(texts.WORDS, apply_default_css=False)
@@ -125,6 +126,8 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     p.chat.undo(handlers.undo, p.state, [p.chat, p.box, p.status], **quiet)
     for event in (p.clear.click, p.chat.clear):
         event(handlers.clear, p.state, clear_out, **quiet)
+    everything = [*compare_out, p.status]
+    p.all.click(handlers.compare_all, p.state, everything, **engine)
     again_out = [p.trace, p.results, p.speed, p.status]
     p.again.click(handlers.again, [p.state, *p.settings], again_out, **engine)
     p.forget.click(handlers.forget, p.state, p.status, **quiet)

@@ -146,7 +146,18 @@ def results_table(record: TurnRecord) -> str:
     )
     return (
         f'<table class="rc-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-        f"{identical_line(record)}{verdict(record)}"
+        f"{identical_line(record)}{verdict(record)}{tracing_line(record)}"
+    )
+
+
+def tracing_line(record: TurnRecord) -> str:
+    """What recording the trace costs, if Recap ran both with and without it."""
+    off, on = record.untraced, record.runs.get("recap")
+    if off is None or on is None or not on.tokens_per_s or not off.tokens_per_s:
+        return ""
+    return (
+        f'<p class="rc-soft">With the trace off, Recap made {off.tokens_per_s:.0f} tokens/s, with it {on.tokens_per_s:.0f} '
+        "(one run each; drawing the page is never part of the time).</p>"
     )
 
 
