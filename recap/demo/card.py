@@ -122,7 +122,7 @@ more or fewer samples; pictures and words depend on their seeds alone.
 
 ```sh
 python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
-python -m recap.demo card --photos ../shared/data/mmspec_testmini/images   # measures, writes this file
+python -m recap.demo card --count {found["kinds"][0]["of"]} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file
 ```
 
 `python -m recap.demo card` took {found["seconds"] / 60:.0f} minutes for this card, on one thread.
