@@ -77,6 +77,7 @@ class Session:
         self._busy = threading.Lock()
         self._answer: Answer | None = None
         self._interrupts = 0
+        self._wanted = 0
 
     # ---- memories
 
@@ -133,18 +134,24 @@ class Session:
     # ---- one thing at a time
 
     @contextmanager
-    def busy(self, *, yielding: bool = False) -> Iterator[bool]:
+    def busy(self, *, patient_s: float | None = None) -> Iterator[bool]:
         """Hold the session for one piece of work -> True; what runs in it now is stopped first.
 
-        yielding: give way instead. If other work runs, nothing is held and the value is False.
+        patient_s: stop nothing but wait that long for one's turn. If it does not come, nothing is held
+        and the value is False.
         """
-        if yielding:
-            if not self._busy.acquire(blocking=False):
-                yield False
-                return
-        else:
+        if patient_s is None:
+            self._wanted += 1
             self.interrupt()
             self._busy.acquire()
+            self._wanted -= 1
+        elif not self._busy.acquire(timeout=patient_s):
+            yield False
+            return
+        elif self._wanted:  # something that does not wait wants the session: let it pass
+            self._busy.release()
+            yield False
+            return
         self.used = time.monotonic()
         try:
             yield True

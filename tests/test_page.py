@@ -120,6 +120,17 @@ def test_a_conversation_about_an_example(person):
     assert person.counters["mounts"] == 1
 
 
+def test_the_first_paint_is_alive(person):
+    """A recorded trace is there before anything is asked, and goes when an answer comes."""
+    assert person.place()[1] > 1
+    summary = person.page.locator(".rt-summary")
+    assert "recorded earlier" in summary.inner_text()
+    assert "accepted" in person.sentence()
+    person.pick(0)
+    person.ask()
+    assert "recorded earlier" not in summary.inner_text()
+
+
 def test_moving_through_the_steps(person):
     """Buttons, slider, keys, the token strip, other runs: the same tree component all the time."""
     person.pick(0)

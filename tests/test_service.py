@@ -180,11 +180,18 @@ def test_a_new_question_takes_over_from_the_comparison():
     assert all(t.finish_reason != "stopped" for t in session.turns[0].runs.values())
 
 
-def test_a_comparison_gives_way_to_an_answer(target):
-    session = Session(target, "")
+def test_a_comparison_waits_and_never_stops_an_answer():
+    session = Session(SlowTarget(seed=3, eos=False))
     finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=10))
-    with session.busy():
-        assert list(work.compare(session)) == []
+    answer = work.answer(session, "7 8", [], "autoregressive", max_new_tokens=30)
+    next(answer)
+    thread = threading.Thread(target=lambda: list(work.compare(session)))
+    thread.start()
+    assert finish(answer).turn.tokens == 30  # not stopped
+    thread.join(20)
+    assert len(session.turns[-1].runs) == 4  # and then compared
+    with session.busy(), session.busy(patient_s=0.01) as held:
+        assert held is False
 
 
 def test_memories_stay_over_clear_and_go_with_forget(target):

@@ -121,7 +121,8 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
         chosen = p.picker.ask(handlers.take_question, p.box, p.box, **quiet)
         asked.append(chosen.then(handlers.answer, chat_in, chat_out, **engine))
     for event in asked:
-        event.then(handlers.compare, p.state, compare_out, **engine)
+        # "multiple": the next answer may come before the page has seen the last comparison end
+        event.then(handlers.compare, p.state, compare_out, trigger_mode="multiple", **engine)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
     p.chat.undo(handlers.undo, p.state, [p.chat, p.box, p.status], **quiet)
     for event in (p.clear.click, p.chat.clear):

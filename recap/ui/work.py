@@ -15,6 +15,9 @@ from ..trace import Turn
 from .running import Progress, run
 from .uploads import read_image
 
+PATIENT_S = 30.0
+"""A comparison waits this long for what runs in its session, and never stops it."""
+
 CHEAP_S = 20.0
 """A comparison run that is expected to take longer than this is not started by itself."""
 
@@ -68,7 +71,7 @@ def compare(session: Session, *, only_cheap: bool = True) -> Iterator[Progress]:
 
     Ends early, with what it has, when the session is interrupted (a new question).
     """
-    with session.busy(yielding=True) as held:
+    with session.busy(patient_s=PATIENT_S) as held:
         if not held or not session.turns:
             return
         record = session.turns[-1]
@@ -118,7 +121,7 @@ def untraced(session: Session) -> None:
 
     The Turn goes to the record's `untraced`. Nothing is drawn and the chat is not touched.
     """
-    with session.busy(yielding=True) as held:
+    with session.busy(patient_s=PATIENT_S) as held:
         if not held or not session.turns:
             return
         record = session.turns[-1]
