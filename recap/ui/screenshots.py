@@ -26,13 +26,13 @@ BEST = """() => {
 
 
 def converse(person: Person, example: int) -> None:
-    """Ask the picked example's first questions, wait for the comparison, show a good step."""
+    """Ask the picked example's first question and one with a long answer, show a good step."""
     person.pick(example)
     chips = person.page.locator(".rc-chip").all_inner_texts()
     person.ask()
     person.compared()
     if len(chips) > 1:
-        person.ask(chips[1])
+        person.ask(next((chip for chip in chips if "detail" in chip), chips[1]))
         person.compared()
     person.page.mouse.move(0, 0)
     best = person.page.evaluate(BEST)
