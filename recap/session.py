@@ -77,6 +77,7 @@ class Session:
         self._busy = threading.Lock()
         self._answer: Answer | None = None
         self._interrupts = 0
+        self._seen = 0  # interrupts when the work that runs now began
         self._wanted = 0
 
     # ---- memories
@@ -152,6 +153,7 @@ class Session:
             self._busy.release()
             yield False
             return
+        self._seen = self._interrupts
         self.used = time.monotonic()
         try:
             yield True
@@ -171,8 +173,10 @@ class Session:
         return self._interrupts
 
     def running(self, answer: Answer) -> Answer:
-        """Note the answer that `interrupt` should stop."""
+        """Note the answer that `interrupt` should stop; one that came before it existed stops it too."""
         self._answer = answer
+        if self._interrupts != self._seen:
+            answer.stop()
         return answer
 
     def interrupt(self) -> bool:

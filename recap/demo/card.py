@@ -47,6 +47,11 @@ def _misses(found: dict) -> str:
     return "\n".join(out) or "- none among the questions above"
 
 
+def _points(questions: int) -> int:
+    """Half the width of a 95 % interval around one half, in points: `_points(80) -> 11`."""
+    return round(100 * 1.96 * (0.25 / questions) ** 0.5)
+
+
 def write(folder: Path, found: dict) -> Path:
     """Write the card; training's own record is read from `training.json` beside it."""
     record = json.loads((folder / "training.json").read_text())
@@ -78,7 +83,8 @@ about how a model of 7 billion parameters answers or how fast it decodes.
 Pictures from seeds that training never used, through the stock `Qwen2VLImageProcessorPil`, greedy
 decoding in float32 of the bfloat16 weights in this folder. An answer is right if the facts that it
 states (numbers, names, colours, places, yes and no) are those of the reference, in order. Half of the
-questions open a dialogue, half come after some turns of it (the reference's).
+questions open a dialogue, half come after some turns of it (the reference's). With {found["kinds"][0]["of"]} questions of a kind a share is
+sure to about {_points(found["kinds"][0]["of"])} points.
 
 {_table(found)}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..memory import first_of_each
 from ..trace import LevelCount
-from ..tree import ROOT, CandidateTree, TreeBuilder, Vote
+from ..tree import ROOT, CandidateTree, TreeBuilder
 from .base import Predictions
 
 STATIC_TREE: tuple[tuple[int, ...], ...] = (
@@ -99,7 +99,6 @@ class TokenRecyclingDrafter:
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
         grown = TreeBuilder(self._last)
         self._lookups = self._hits = 0
-        votes = (Vote("table", 1.0, 0.0, 0.0),) if record else ()
         # static node -> handle and its row of the table
         at: dict[int, tuple[int, list[int] | None]] = {0: (ROOT, self._ask(self._last))}
         for number, (parent, rank, depth, weight) in self._nodes:
@@ -109,7 +108,7 @@ class TokenRecyclingDrafter:
             token = children[rank] if children is not None else -1
             if token < 0 or token in self._blocked:
                 continue
-            handle = grown.add(handle, token, source="table", score=weight, votes=votes)
+            handle = grown.add(handle, token, source="table", score=weight)
             if number in self._asking and depth < limit:
                 at[number] = (handle, self._ask(token))
         return grown.pack()

@@ -37,7 +37,7 @@ DEMO_LINE = """
 tables, and bar, line and pie charts, in English. It does not know photographs, and may be wrong.</div>
 """
 
-KNOWS = "Pick an example below, or upload an image, and ask."
+KNOWS = "Pick an example above, or upload an image, and ask."
 
 
 def status(text: str, *, kind: str = "") -> str:
