@@ -10,16 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 
-def default_budget(device: str) -> int:
-    """Candidates a pass where nothing was measured: 63 on a GPU, where 64 rows are nearly free, 15 on
-    a CPU, where a packed pass costs more with every row.
-
-    >>> default_budget("cuda:0"), default_budget("cpu")
-    (63, 15)
-    """
-    return 15 if device.startswith("cpu") else 63
-
-
 class PassCost:
     """Seconds of one packed pass by rows (the root included), interpolated between measured points.
 
