@@ -22,6 +22,7 @@ class Sequence:
 
     ids: np.ndarray  # int64 [N]
     answer: np.ndarray  # bool [N]
+    weight: np.ndarray  # float32 [N], what the loss of a token counts
     grids: tuple[tuple[int, int, int], ...]
     pictures: tuple[int, ...]  # the number of each image within the dialogue
 
@@ -32,6 +33,7 @@ def encode(
     """The token ids that the chat template gives for a dialogue, image pads included."""
     ids: list[int] = []
     answer: list[bool] = []
+    weight: list[float] = []
     places, pictures = [], []
     texts = [t for line in lines for t in (line.turn.question, line.turn.answer)]
     coded = tok(texts, add_special_tokens=False)["input_ids"]
@@ -43,6 +45,8 @@ def encode(
     def put(tokens: list[int], learned: bool = False) -> None:
         ids.extend(tokens)
         answer.extend([learned] * len(tokens))
+        # A short answer's one decision must not drown in the many easy words of the long ones.
+        weight.extend([len(tokens) ** -0.5] * len(tokens))
 
     for i, line in enumerate(lines):
         put(user)
@@ -55,7 +59,9 @@ def encode(
         put(coded[2 * i] + middle)
         put(coded[2 * i + 1] + [IDS["<|im_end|>"]], learned=True)
         put(newline)
-    return Sequence(np.array(ids), np.array(answer), tuple(places), tuple(pictures))
+    return Sequence(
+        np.array(ids), np.array(answer), np.array(weight, np.float32), tuple(places), tuple(pictures)
+    )
 
 
 def positions(seq: Sequence) -> np.ndarray:
@@ -102,18 +108,20 @@ def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
 def loss_of(
     language, sequences: list[Sequence], features: list[list[Tensor]]
 ) -> tuple[Tensor, int]:
-    """Mean loss of the answers' tokens, and how many they are.
+    """Mean loss of the answers' tokens by their weights, and how many tokens they are.
 
     `features[i][j]` are the merged tokens [cells, C] of the j-th image shown in dialogue i.
     """
     length = max(len(s.ids) for s in sequences)
     ids = torch.zeros(len(sequences), length, dtype=torch.long)
     learned = torch.zeros(len(sequences), length, dtype=torch.bool)
+    weight = torch.zeros(len(sequences), length)
     where = torch.zeros(3, len(sequences), length, dtype=torch.long)
     for i, s in enumerate(sequences):
         n = len(s.ids)
         ids[i, :n] = torch.from_numpy(s.ids)
         learned[i, :n] = torch.from_numpy(s.answer)
+        weight[i, :n] = torch.from_numpy(s.weight)
         where[:, i, :n] = torch.from_numpy(positions(s))
     embeds = language.embed_tokens(ids)
     pads = (ids == IDS["<|image_pad|>"])[..., None]
@@ -124,4 +132,6 @@ def loss_of(
     picked = hidden[:, :-1][learned[:, 1:]]
     logits = nn.functional.linear(picked, language.embed_tokens.weight)
     want = ids[:, 1:][learned[:, 1:]]
-    return nn.functional.cross_entropy(logits.float(), want), len(want)
+    losses = nn.functional.cross_entropy(logits.float(), want, reduction="none")
+    counts = weight[:, 1:][learned[:, 1:]]
+    return (losses * counts).sum() / counts.sum(), len(want)

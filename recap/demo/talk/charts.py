@@ -23,8 +23,8 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
         shown = {k: str(v) for k, v in size.items()}
     base = {"title": facts["title"], "n": len(labels), "chart": NAMES[kind], "part": PARTS[kind]}
     tasks = {
-        "value": 24, "label of": 6, "highest": 8, "lowest": 7, "count": 5, "title": 5, "labels": 7,
-        "compare": 9, "order": 5, "sorted": 5, "colour": 4 if kind != "pie" else 9,
+        "value": 26, "label of": 9, "highest": 8, "lowest": 7, "count": 5, "title": 5, "labels": 7,
+        "compare": 10, "order": 5, "sorted": 6, "colour": 4 if kind != "pie" else 9,
         "trend": 10 if kind == "line" else 0, "all": 24,
     }  # fmt: skip
     task = rng.choices(tuple(tasks), list(tasks.values()))[0]
@@ -90,12 +90,12 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
         high = max(one, other, key=size.get)
         low = other if high == one else one
         return [pick(rng, task, [
-            ("Which is higher, {one} or {other}?", "{high} is higher: {x} against {y}."),
-            ("Is {one} higher than {other}?", "{yes}, {one} is {p} and {other} is {q}."),
+            ("Which is higher, {one} or {other}?", "{one} is {p}, {other} is {q}: {high} is higher."),
+            ("Is {one} higher than {other}?", "{one} is {p} and {other} is {q}, so {yes}."),
             ("Compare {one} and {other}.", "{one} is {p} and {other} is {q}, so {high} is higher."),
-            ("Which is lower, {one} or {other}?", "{low}, with {y}."),
-        ], one=one, other=other, high=high, low=low, x=shown[high], y=shown[low], p=shown[one],
-            q=shown[other], yes="Yes" if high == one else "No")]  # fmt: skip
+            ("Which is lower, {one} or {other}?", "{one} is {p}, {other} is {q}: {low} is lower."),
+        ], one=one, other=other, high=high, low=low, p=shown[one],
+            q=shown[other], yes="yes" if high == one else "no")]  # fmt: skip
     if task == "order":
         i, word = rng.choice(((0, "first"), (-1, "last"), (1, "second")))
         return [pick(rng, task, [

@@ -203,7 +203,7 @@ def _all(rng: Random, things: list[dict]) -> list[Turn]:
 
 
 SCENE = {
-    "count": (6, _count), "colour": (12, _colour), "shape": (8, _shape), "place": (14, _where),
-    "what is at": (13, _at), "is there": (12, _exists), "how many": (10, _how_many),
-    "size": (6, _size), "missing": (6, _missing), "describe": (22, _all),
+    "count": (6, _count), "colour": (14, _colour), "shape": (8, _shape), "place": (16, _where),
+    "what is at": (13, _at), "is there": (16, _exists), "how many": (12, _how_many),
+    "size": (6, _size), "missing": (10, _missing), "describe": (20, _all),
 }  # fmt: skip

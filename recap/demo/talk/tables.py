@@ -13,9 +13,9 @@ def table(rng: Random, facts: dict) -> list[Turn]:
     base = {"theme": theme, "n": len(names), "m": len(days)}
     task = rng.choices(
         ("value", "row", "column", "names", "count", "theme", "most", "compare", "all"),
-        (30, 10, 8, 7, 6, 5, 8, 6, 22),
+        (34, 10, 8, 6, 4, 4, 9, 9, 20),
     )[0]
-    if task == "value" and rng.random() < 0.2:
+    if task == "value" and rng.random() < 0.25:
         gone = rng.choice([x for x in NAMES if x not in names])
         day = rng.choice(days)
         if rng.random() < 0.4:
@@ -92,21 +92,23 @@ def table(rng: Random, facts: dict) -> list[Turn]:
     if task == "most":
         c = rng.randrange(len(days))
         best = max(range(len(names)), key=lambda r: values[r][c])
+        pairs = ", ".join(f"{p} {row[c]}" for p, row in zip(names, values, strict=True))
         return [pick(rng, task, [
-            ("Who has the most {theme} on {day}?", "{name} has the most on {day}: {v}."),
-            ("What is the highest value on {day}?", "The highest is {v}, for {name}."),
-            ("Who is best on {day}? One word.", "{name}"),
-        ], name=names[best], day=days[c], v=values[best][c], **base)]  # fmt: skip
+            ("Who has the most {theme} on {day}?", "On {day}: {pairs}. {name} has the most."),
+            ("What is the highest value on {day}?", "{pairs}. The highest is {v}, for {name}."),
+            ("Who is best on {day}?", "{day}: {pairs}. So {name} is best."),
+        ], pairs=pairs, name=names[best], day=days[c], v=values[best][c], **base)]  # fmt: skip
     if task == "compare":
         one, other = two(rng, names)
         day = rng.choice(days)
-        high = max(one, other, key=lambda p: at[p, day])
-        low = other if high == one else one
+        p, q = at[one, day], at[other, day]
         return [pick(rng, task, [
-            ("Who has more on {day}, {one} or {other}?", "{high} has more: {x} against {y}."),
-            ("Does {one} have more than {other} on {day}?", "{yes}, {one} has {p} and {other} has {q}."),
-        ], one=one, other=other, day=day, high=high, x=at[high, day], y=at[low, day],
-            p=at[one, day], q=at[other, day], yes="Yes" if high == one else "No")]  # fmt: skip
+            ("Who has more on {day}, {one} or {other}?", "{one} has {p}, {other} has {q}: {more}."),
+            ("Does {one} have more than {other} on {day}?",
+             "{one} has {p} and {other} has {q}, so {yes}."),
+        ], one=one, other=other, day=day, p=p, q=q,
+            more=f"{one if p > q else other} has more",
+            yes="yes" if p > q else "no")]  # fmt: skip
     lines = [
         f"{p}: " + ", ".join(f"{d} {v}" for d, v in zip(days, row, strict=True))
         for p, row in zip(names, values, strict=True)
@@ -117,10 +119,15 @@ def table(rng: Random, facts: dict) -> list[Turn]:
     )
     nest = {p: dict(zip(days, row, strict=True)) for p, row in zip(names, values, strict=True)}
     body = [[p, *row] for p, row in zip(names, values, strict=True)]
+    records = [
+        {"name": p, "day": d, theme: v}
+        for p, row in nest.items() for d, v in row.items()
+    ]  # fmt: skip
     csv = [",".join(str(v) for v in line) for line in [["name", *days], *body]]
     ways = [
         ("Transcribe it as a Markdown table.", grid([theme, *days], body)),
         ("Give me the table as JSON.", as_json(nest)),
+        ("Give me every value as a JSON record.", as_json(records)),
         ("Write it as CSV.", "\n".join(csv)),
         ("List all rows.", bullets(lines)),
         ("Describe the table.", f"{a('table').capitalize()} of {theme}. {told}"),
