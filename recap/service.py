@@ -102,9 +102,9 @@ class Sessions:
         return session
 
     def of_owner(self, owner: str) -> Session | None:
-        """The newest session of that owner."""
+        """The newest session of that owner; who has no name owns none."""
         with self._lock:
-            found = [s for s in self._sessions.values() if s.owner == owner]
+            found = [s for s in self._sessions.values() if owner and s.owner == owner]
         return self.get(found[-1].id) if found else None
 
     def drop_owner(self, owner: str) -> int:

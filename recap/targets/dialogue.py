@@ -140,7 +140,14 @@ class Dialogue:
         return text, typed
 
     def _named(self, text: str) -> bool:
-        return self._controls is not None and self._controls.search(text) is not None
+        """Whether encoding the text as it is could give control tokens."""
+        if self._controls is None:
+            return False
+        if self._controls.search(text):
+            return True
+        with self._lock:  # a normaliser may make a name of what is none yet
+            ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return not self._vocabulary.controls.keys().isdisjoint(ids)
 
     def _encode(
         self, text: str, typed: Sequence[str], image_tokens: Sequence[int], special: bool

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_MARK = re.compile(r"<.+>|\[.+\]")  # "<tool_call>" and the like, often not declared special
 _WORD_START = "\u2581"  # SentencePiece writes a leading space so
 
 
@@ -18,7 +19,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
-        names = {i: t.content for i, t in added.items() if t.special}
+        names = {i: t.content for i, t in added.items() if t.special or _MARK.fullmatch(t.content)}
         for i in (*tokenizer.all_special_ids, *extra_controls):
             name = tokenizer.convert_ids_to_tokens(i)
             if name is not None:

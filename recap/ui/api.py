@@ -10,7 +10,7 @@ import gradio as gr
 from ..drafters import DECODERS
 from ..service import NotReadyError
 from ..session import Session
-from . import texts, work
+from . import messages, texts, work
 from .handlers import Handlers
 
 LOAD_S = 600.0
@@ -44,10 +44,11 @@ class Api:
         Yields {"text": so far} and at the end the whole turn: text, token_ids, tokens, passes,
         tokens_per_pass, tokens_per_s, levels and more.
         """
-        session = self.session(request)
         limit = self.handlers.max_new_tokens
-        text, paths = message.get("text") or "", message.get("files") or []
         try:
+            text, paths = messages.question(message)
+            decoder = messages.known_decoder(decoder)
+            session = self.session(request)
             for progress in work.answer(session, text, paths, decoder, max_new_tokens=limit):
                 done = progress.turn
                 yield done.as_dict() if done is not None else {"text": progress.text}
@@ -88,10 +89,10 @@ class Api:
 def endpoints(handlers: Handlers) -> None:
     """Register the endpoints; to be called inside the page's `gr.Blocks`."""
     api = Api(handlers)
-    message = gr.MultimodalTextbox(
-        label="message", file_count="multiple", visible=False, max_plain_text_length=8000
+    message = gr.JSON(label="message", visible=False)  # anything: `messages` says what is wrong
+    decoder = gr.Dropdown(
+        list(DECODERS), value="recap", label="decoder", visible=False, allow_custom_value=True
     )
-    decoder = gr.Dropdown(list(DECODERS), value="recap", label="decoder", visible=False)
     result = gr.JSON(label="turn", visible=False)
     said = gr.Textbox(label="said", visible=False)
     door = gr.Button(visible=False)

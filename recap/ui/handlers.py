@@ -13,7 +13,8 @@ from ..session import Session
 from . import settings, texts, work
 from .compared import Compared, Updates
 from .examples import Example
-from .uploads import is_image, name_list
+from .messages import clean
+from .uploads import for_page, name_list
 
 FREED = (
     "*This conversation had been idle or disconnected for too long and was freed on the server. "
@@ -84,7 +85,11 @@ class Handlers(Compared):
     ) -> Iterator[Updates]:
         """One question from the text box, streamed. changed: the settings, as `settings.read` takes them."""
         p = self.parts
-        text = ((message or {}).get("text") or "").strip()
+        try:
+            text = clean((message or {}).get("text") or "")
+        except ValueError as error:
+            yield {p.status: texts.status(str(error), kind="error")}
+            return
         files = [str(f) for f in (message or {}).get("files") or []]
         if not text and not files:
             yield {p.status: texts.status("Type a question first.", kind="error")}
@@ -107,9 +112,10 @@ class Handlers(Compared):
     ) -> Iterator[Updates]:
         """The updates of one question; a refusal is one sentence in the chat, which goes on."""
         p = self.parts
-        note = image_note(session, len(files))
+        copies, left_out = for_page(files)
+        note = image_note(session, len(files)) + (f". {left_out}" if left_out else "")
         session.interrupt()
-        said = [{"path": f, "alt_text": "uploaded image"} for f in files if is_image(f)]
+        said = [{"path": f, "alt_text": "uploaded image"} for f in copies]
         user = {"role": "user", "content": [*said, text] if text else said or [name_list(files)]}
         reply: dict[str, Any] = {"role": "assistant", "content": "…"}
         at = len(session.messages)

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from ..service import ModelLoader, Sessions
+from . import uploads
 from .examples import EXAMPLES, load_examples
 from .inspector import ASSETS, style
 from .page import build
+from .uploads import Limits
+from .web import Gate, input_counts
 
 VARIABLES = {
     "RECAP_MODEL": "demo (default), a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
@@ -27,6 +31,8 @@ VARIABLES = {
     "RECAP_PORT": "port to listen on, default 7860",
     "RECAP_SESSIONS": "most sessions at once, default 32",
     "RECAP_IDLE_MINUTES": "minutes after which an idle session is freed, default 30",
+    "RECAP_UPLOAD_MB": "largest uploaded file in MB, default 20",
+    "RECAP_IMAGE_MEGAPIXELS": "most pixels of an uploaded image in millions, default 50",
 }
 
 
@@ -43,6 +49,8 @@ class Settings:
     port: int = 7860
     sessions: int = 32
     idle_minutes: int = 30
+    upload_mb: int = 20
+    image_megapixels: int = 50
 
     @property
     def load(self) -> dict[str, Any]:
@@ -99,8 +107,11 @@ def sweep(sessions: Sessions) -> None:
     threading.Thread(target=run, name="sweep sessions", daemon=True).start()
 
 
-def serve(settings: Settings, loader: ModelLoader, sessions: Sessions) -> None:
-    """Build the page and serve it until the process ends."""
+def serve(
+    settings: Settings, loader: ModelLoader, sessions: Sessions, *, block: bool = True
+) -> gr.Blocks:
+    """Build the page and serve it until the process ends, or (not `block`) in a thread."""
+    uploads.LIMITS = Limits(settings.upload_mb * 10**6, settings.image_megapixels * 10**6)
     examples = load_examples(Path(settings.examples))
     demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
     sweep(sessions)
@@ -114,7 +125,10 @@ def serve(settings: Settings, loader: ModelLoader, sessions: Sessions) -> None:
         footer_links=["api"],
         run_history=False,
         allowed_paths=[str(Path(settings.examples).resolve())],
-        max_file_size="20mb",
+        max_file_size=f"{settings.upload_mb}mb",
+        app_kwargs={"middleware": [Middleware(Gate, counts=input_counts(demo))]},
         ssr_mode=False,
         quiet=False,
+        prevent_thread_lock=not block,
     )
+    return demo

@@ -12,6 +12,7 @@ from ..drafters import DECODERS
 from ..engine import stream
 from ..session import Session, TurnRecord
 from ..trace import Turn
+from .messages import clean
 from .running import Progress, run
 from .uploads import read_image
 
@@ -27,7 +28,7 @@ def ask(session: Session, text: str, paths: Sequence[str], *, max_new_tokens: in
 
     Raises ValueError with one sentence if there is nothing to ask, an image is bad, or no room is left.
     """
-    text = text.strip()
+    text = clean(text)
     if not text and not paths:
         raise ValueError("Type a question first.")
     images = [read_image(path) for path in paths]

@@ -1,0 +1,262 @@
+"""The served page under malformed requests: each gets an answer, and the next person's chat is right.
+
+A real server on this machine with a tiny model of random weights; what it says is only compared with
+what the same model says alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from recap import Conversation, generate, load_target, make_drafter
+from recap.service import ModelLoader, Sessions
+from recap.targets.base import Message
+from recap.ui.browser import free_port
+from recap.ui.launch import Settings, serve
+from recap.ui.web import Gate
+
+from . import hostile, tiny
+
+torch.set_num_threads(1)
+QUESTION, TOKENS = "the red square is left of", 6
+GONE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+
+
+class Client:
+    """Speaks the page's HTTP API, and nothing keeps it from speaking it badly."""
+
+    def __init__(self, address: str) -> None:
+        self.http = httpx.Client(base_url=f"{address}/gradio_api", timeout=60)
+
+    def call(self, data: Any, name: str = "chat", **more: Any) -> tuple[str, Any]:
+        """("error", sentence) or ("complete", the endpoint's value)."""
+        body = json.dumps({"data": data, **more})
+        sent = self.http.post(
+            f"/call/{name}", content=body, headers={"content-type": "application/json"}
+        )
+        if sent.status_code != 200:
+            assert 400 <= sent.status_code < 500, sent.text
+            return "error", sent.json()["detail"]
+        stream = self.http.get(f"/call/{name}/{sent.json()['event_id']}").text
+        event, value = re.findall(r"event: (\w+)\ndata: (.*)", stream)[-1]
+        value = json.loads(value)
+        return event, value["error"] if event == "error" else value[0]
+
+    def chat(self, text: str, files: list[Any] = (), **more: Any) -> tuple[str, Any]:
+        return self.call([{"text": text, "files": list(files)}, "recap"], **more)
+
+    def upload(self, name: str, data: bytes) -> Any:
+        sent = self.http.post("/upload", files={"files": (name, data)})
+        if sent.status_code != 200:
+            return sent
+        return {"path": sent.json()[0], "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return load_target(tiny.build("qwen2_5_vl", tmp_path_factory.mktemp("model") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def solo(target) -> list[int]:
+    """What the model answers to QUESTION when nobody else is there."""
+    conversation = Conversation(target)
+    conversation.ask(QUESTION)
+    drafter = make_drafter("autoregressive", vocab_size=target.vocab_size)
+    return list(generate(conversation, drafter, max_new_tokens=TOKENS).token_ids)
+
+
+@pytest.fixture(scope="module")
+def server(target, tmp_path_factory) -> Iterator[tuple[str, Sessions]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("uploads")))
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        port, sessions = free_port(), Sessions(limit=16)
+        settings = Settings(port=port, max_new_tokens=TOKENS, upload_mb=1, examples="nowhere")
+        loader = ModelLoader("tiny", lambda: target)
+        assert loader.wait(60)
+        demo = serve(settings, loader, sessions, block=False)
+        yield f"http://127.0.0.1:{port}", sessions
+        demo.close(verbose=False)
+
+
+@pytest.fixture
+def client(server, capfd) -> Iterator[Client]:
+    """A client; whatever it does, the server's log stays free of tracebacks."""
+    made = Client(server[0])
+    yield made
+    made.http.close()
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def right(client: Client, solo: list[int]) -> None:
+    event, turn = client.chat(QUESTION)
+    assert (event, turn["token_ids"]) == ("complete", solo)
+
+
+def is_sentence(said: Any) -> bool:
+    return isinstance(said, str) and "Traceback" not in said and re.fullmatch(r"[^\n]+[.]", said)
+
+
+def test_malformed_messages_are_answered(client, solo):
+    """Seeded; RECAP_HOSTILE=5000 for the full number."""
+    wrong = []
+    for seed in range(hostile.COUNT):
+        event, said = client.call(hostile.message(seed))
+        if event == "error" and not is_sentence(said):
+            wrong.append((seed, said))
+        if seed % 50 == 0:
+            right(client, solo)
+    assert wrong == []
+    right(client, solo)
+
+
+def test_malformed_images_are_answered(client, solo):
+    """Seeded; a bad upload is one sentence, and the conversation that it came into goes on."""
+    name, wrong = secrets.token_hex(8), []
+    for seed in range(hostile.COUNT):
+        file = client.upload(*hostile.image(seed))
+        event, said = client.chat("what is it", [file], session_hash=name)
+        if event == "error" and not is_sentence(said):
+            wrong.append((seed, said))
+        if seed % 10 == 0:
+            assert client.call([], "clear", session_hash=name)[1] == "cleared"
+    assert wrong == []
+    client.call([], "clear", session_hash=name)
+    event, turn = client.chat(QUESTION, session_hash=name)
+    assert (event, turn["token_ids"]) == ("complete", solo)
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "match"),
+    [
+        ([], {}, "must hold 2 values"),
+        ([{"text": "x"}], {}, "must hold 2 values"),
+        ([{"text": "x"}, "recap", "more"], {}, "must hold 2 values"),
+        ("text", {}, 'a list "data"'),
+        (None, {}, 'a list "data"'),
+        ([7, "recap"], {}, "The message must be"),
+        ([{"text": 7}, "recap"], {}, "must be text"),
+        ([{"text": ""}, "recap"], {}, "Type a question first"),
+        ([{"text": "x", "files": "x"}, "recap"], {}, "must be a list"),
+        ([{"text": "x", "files": [7]}, "recap"], {}, "must be one that was uploaded"),
+        ([{"text": "x", "files": [GONE]}, "recap"], {}, "must be one that was uploaded"),
+        ([{"text": "x", "files": ["/etc/passwd"]}, "recap"], {}, "must be one that was uploaded"),
+        ([{"text": "x", "files": [{"path": "http://127.0.0.1:1/x.png"}]}, "recap"], {}, "uploaded"),
+        ([{"text": "x"}, "magic"], {}, "no such decoder"),
+        ([{"text": "x"}, ["recap"]], {}, "no such decoder"),
+        ([{"text": "x" * 100_001}, "recap"], {}, "100,000 are the most"),
+        ([{"text": "x " * 50_000}, "recap"], {}, "takes at most"),
+        ([{"text": "x"}, "recap"], {"session_hash": "a"}, "8 to 64 letters"),
+        ([{"text": "x"}, "recap"], {"session_hash": "../../../../etc"}, "8 to 64 letters"),
+        ([[{"role": "user", "content": "x" * 100}] * 30_000, "recap"], {}, "too large"),
+    ],
+)
+def test_misuse_is_one_sentence(client, data, more, match):
+    event, said = client.call(data, **more)
+    assert event == "error"
+    assert re.search(match, said)
+    assert is_sentence(said)
+
+
+def test_a_body_that_is_no_json_or_too_deep(client):
+    for body in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"data": ' + b"[" * 300 + b"]" * 300 + b"}"):
+        sent = client.http.post("/call/chat", content=body)
+        assert sent.status_code in (400, 422)
+        assert is_sentence(sent.json()["detail"])
+
+
+def test_a_body_without_a_length_is_cut_at_the_cap():
+    read, sent = 0, []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        read += 1000
+        return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def page(*_: Any) -> None:
+        pytest.fail("the page was called")
+
+    scope = {"type": "http", "method": "POST", "path": "/gradio_api/call/chat", "headers": []}
+    asyncio.run(Gate(page, most_bytes=5000)(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert read == 6000
+
+
+def test_an_upload_above_the_cap_is_refused(client):
+    sent = client.upload("x.png", bytes(1_200_000))
+    assert sent.status_code == 413
+
+
+def test_files_outside_the_uploads_cannot_be_fetched(client):
+    for path in ("/etc/passwd", "../../../../etc/passwd", "app.py", "/proc/self/environ"):
+        assert client.http.get(f"/file={path}").status_code in (403, 404)
+
+
+def test_a_link_in_the_uploads_leads_nowhere(client, tmp_path):
+    file = client.upload("x.png", hostile.base("PNG"))
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(hostile.base("PNG"))
+    link = file["path"].replace("x.png", "link.png")
+    (tmp_path / "x").symlink_to(secret)
+    (tmp_path / "x").rename(link)
+    assert client.chat("x", [{**file, "path": link}]) == (
+        "error",
+        "A file must be one that was uploaded: upload it first.",
+    )
+
+
+def test_nobody_gets_anothers_conversation(client, server, solo):
+    """Without a name every call is a stranger; a name that nobody uses has nothing to show."""
+    first, other = secrets.token_hex(8), secrets.token_hex(8)
+    client.chat("my secret is 4711", session_hash=first)
+    for more in ({}, {"session_hash": other}, {"session_hash": first[:-1] + "x"}):
+        event, said = client.call([], "compare", **more)
+        assert (event, said) == ("error", "There is no answer to compare: call /chat first.")
+    right(client, solo)
+    event, turn = client.chat(QUESTION, session_hash=other)
+    assert (event, turn["token_ids"]) == ("complete", solo)
+    # a session's own id, should it ever leak, opens nothing either
+    for session in server[1]:
+        event, said = client.call([], "compare", session_hash=session.id)
+        assert event == "error"
+
+
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "llava_next", "llama", "demo"])
+def speaker(request, tmp_path_factory):
+    """A target of each family, and the demo model for its tokenizer."""
+    if request.param == "demo":
+        return load_target("demo")
+    return load_target(tiny.build(request.param, tmp_path_factory.mktemp(request.param)))
+
+
+def test_a_users_text_never_becomes_a_control_token(speaker):
+    """Seeded: first and later turns hold exactly the control tokens of a harmless message's turns."""
+    controls = speaker.vocabulary.controls.keys()
+
+    def marks(text: str) -> list[list[int]]:
+        first = speaker.encode([Message("user", text)], (), None).ids
+        answer = [*speaker.tokenizer.encode("ab", add_special_tokens=False)]
+        known = [*first, *answer]
+        turns = [Message("user", text), Message("assistant", "ab"), Message("user", text)]
+        later = speaker.encode(turns, known, answer).ids
+        return [[i for i in ids if i in controls] for ids in (first, later)]
+
+    harmless = marks("x")
+    for special in hostile.SPECIALS:
+        assert marks(special) == harmless, special
+    for seed in range(hostile.COUNT // 3):
+        text = hostile.text(seed).encode("utf-8", "replace").decode()[:300]
+        assert marks(text or "x") == harmless, seed
