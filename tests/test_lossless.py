@@ -129,12 +129,18 @@ class Watch:
 
 
 def compare(
-    target: TransformersTarget, seed: int, monkeypatch, new: int = TOKENS
+    where: Path, seed: int, monkeypatch, new: int = TOKENS, **settings: Any
 ) -> dict[str, Watch]:
-    """Every decoder over all turns, each on one reused cache, against `generate()` from nothing."""
+    """Every decoder over all turns, each on one reused cache, against `generate()` from nothing.
+
+    `generate()` runs on the weights as they were loaded, the decoders on those and on the packed ones.
+    """
+    plain, fast = (
+        load_target(where, dtype="float32", packed=packed, **settings) for packed in (False, True)
+    )
     right: dict[int, list[int]] = {}
     watches = {}
-    for decoder in DECODERS:
+    for target, decoder in ((t, d) for t in (plain, fast) for d in DECODERS):
         with monkeypatch.context() as patch:
             watches[decoder] = Watch(target, patch)
             drafter = make_drafter(decoder, vocab_size=target.vocab_size)
@@ -143,19 +149,18 @@ def compare(
                 conversation.ask(text, images=pictures)
                 seen.append(conversation._segment)
                 if at not in right:
-                    right[at] = expected(target, list(conversation.ids), seen, new)
+                    right[at] = expected(plain, list(conversation.ids), seen, new)
                 assert (conversation.state.length > 0) == (at > 0), "later turns reuse the cache"
                 turn = generate(conversation, drafter, max_new_tokens=new)
-                assert list(turn.token_ids) == right[at], (decoder, at)
+                assert list(turn.token_ids) == right[at], (decoder, at, target is fast)
     return watches
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), THREE_SEEDS + ONE_SEED)
 def test_equal_to_generate(kind, seed, place, monkeypatch):
-    target = load_target(place(kind, seed), dtype="float32")
     new = TOKENS if kind in tiny.KINDS or kind.endswith("layout") else 80
-    watches = compare(target, seed, monkeypatch, new)
+    watches = compare(place(kind, seed), seed, monkeypatch, new)
     for decoder in ("recap", "token_recycling"):
         watch = watches[decoder]
         assert watch.accepted > 40, "branches were accepted"
@@ -167,19 +172,18 @@ def test_equal_to_generate(kind, seed, place, monkeypatch):
 
 @pytest.mark.parametrize("kind", tiny.KINDS)
 def test_equal_to_generate_in_short(kind, place, monkeypatch):
-    compare(load_target(place(kind, 0), dtype="float32"), 0, monkeypatch, 40)
+    compare(place(kind, 0), 0, monkeypatch, 40)
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava_next", "mistral, window 16"])
 def test_equal_to_generate_with_eager_attention(kind, place, monkeypatch):
-    target = load_target(place(kind, 0), dtype="float32", attention="eager")
-    compare(target, 0, monkeypatch, 60)
+    compare(place(kind, 0), 0, monkeypatch, 60, attention="eager")
 
 
-def demo(dtype: str) -> TransformersTarget:
+def demo(dtype: str, packed: bool = True) -> TransformersTarget:
     if not (DEMO / "config.json").is_file():
         pytest.skip("the demo model is not trained yet: assets/demo_model is missing")
-    return load_target("demo", dtype=dtype)
+    return load_target("demo", dtype=dtype, packed=packed)
 
 
 def pictures_of_the_demo(seed: int) -> list[Any]:
@@ -197,9 +201,9 @@ DEMO_TURNS = ("Describe the image in detail.", "What else is there?", "And here?
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_demo_model_equals_generate(seed):
-    target = demo("float32")
+    plain, fast = demo("float32", packed=False), demo("float32")
     right: dict[int, list[int]] = {}
-    for decoder in DECODERS:
+    for target, decoder in ((t, d) for t in (plain, fast) for d in DECODERS):
         drafter = make_drafter(decoder, vocab_size=target.vocab_size)
         conversation, seen = Conversation(target), []
         for at, text in enumerate(DEMO_TURNS):
@@ -211,7 +215,7 @@ def test_demo_model_equals_generate(seed):
             seen.append(conversation._segment)
             room = min(TOKENS, target.max_context - len(conversation.ids) - 1)
             if at not in right:
-                right[at] = expected(target, list(conversation.ids), seen, room)
+                right[at] = expected(plain, list(conversation.ids), seen, room)
             turn = generate(conversation, drafter, max_new_tokens=room)
             assert list(turn.token_ids) == right[at], (decoder, at)
     assert right

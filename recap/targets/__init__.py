@@ -21,13 +21,15 @@ def load_target(
     dtype: str | torch.dtype | None = None,
     max_pixels: int | None = None,
     attention: str = "sdpa",
+    packed: bool = True,
 ) -> TransformersTarget:
     """Load a model with its processor, ready to verify trees.
 
     name_or_path: "demo", a directory, or a hub id. device: "cuda" if there is one, else "cpu". dtype:
     bfloat16 on a GPU, float32 on a CPU. max_pixels: the largest an image may be after the Qwen
     models' own resizing (the checkpoint's limit otherwise); the other families have fixed sizes.
-    attention: "sdpa" or "eager". Raises LoadError, a ValueError, with one clear sentence.
+    attention: "sdpa" or "eager". packed: on a CPU, lay the weights out once so that a pass of a few rows
+    costs little more than one row (`targets.packed`). Raises LoadError, a ValueError, with one clear sentence.
 
     >>> load_target("demo").sees_images                                          # doctest: +SKIP
     True
@@ -37,7 +39,12 @@ def load_target(
     )  # torch and transformers take seconds to import: not before they are used
 
     return load(
-        name_or_path, device=device, dtype=dtype, max_pixels=max_pixels, attention=attention
+        name_or_path,
+        device=device,
+        dtype=dtype,
+        max_pixels=max_pixels,
+        attention=attention,
+        packed=packed,
     )
 
 

@@ -20,6 +20,7 @@ from PIL.Image import Image
 
 from ..drafters.base import Predictions
 from ..kv import KVCache
+from . import packed as fast
 from . import readout
 from .base import KVState, Message, Segment
 from .dialogue import Dialogue
@@ -55,7 +56,9 @@ class TransformersTarget:
         template: str,
         eos_ids: frozenset[int],
         notes: tuple[str, ...] = (),
+        packed: bool = True,
     ) -> None:
+        """packed: lay the language model's weights out for small passes where this CPU can."""
         self.model, self.tokenizer, self.name, self.notes = model, tokenizer, name, notes
         self.eos_ids = eos_ids
         self.lock = threading.RLock()
@@ -76,6 +79,11 @@ class TransformersTarget:
             special_tokens=self.sees_images,
         )
         self._language, self._head = self._language_model(), model.get_output_embeddings()
+        if packed and fast.available(self._device, self._dtype):
+            fast.pack(self._language)
+            self._head = fast.PackedLinear(
+                self._head
+            )  # its weight may be the embedding's: both stay
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
 

@@ -48,6 +48,7 @@ def load(
     dtype: str | torch.dtype | None,
     max_pixels: int | None,
     attention: str,
+    packed: bool,
 ) -> TransformersTarget:
     """See `recap.targets.load_target`."""
     name = str(name_or_path)
@@ -79,6 +80,7 @@ def load(
         "name": "demo" if where == str(catalogue.DEMO) else name,
         "template": template,
         "eos_ids": eos,
+        "packed": packed,
     }
     if kind in TEXT:
         return CausalLMTarget(model, tokenizer, notes=tuple(notes), **shared)
