@@ -2,55 +2,163 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ..budget import PassCost
 from ..config import RecapConfig
-from ..drafters import Drafter, make_drafter
+from ..drafters.recap import RecapDrafter
+from ..drafters.sources import Place
+from ..drafters.token_recycling import static_nodes
+from ..targets.base import Target
+from ..tree import ROOT, CandidateTree, TreeBuilder
+from .bootstrap import interval, rounded
+from .figures import span
+from .runners import EngineRunner, Runner
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "recap": {},
-    "without 3-token level": {"base_weights": (0.0, 0.2, 0.1)},
-    "without 2-token level": {"base_weights": (0.7, 0.0, 0.1)},
-    "1-token level alone": {"base_weights": (0.0, 0.0, 1.0)},
-    "nearly strict back-off": {"base_weights": (1.0, 1e-3, 1e-6)},
-    "uniform weights": {"base_weights": (1.0, 1.0, 1.0)},
-    "without confidence": {"confidence": False},
-    "without lookup": {"lookup": False},
-    "without runners-up": {"runner_up_share": 0.0},
-    "without calibrated acceptance": {"calibrate": False},
-    "without seeding": {"seed_prompt": False},
-    "memory kept over turns": {"keep_over_turns": True},
+WHOLE = "recap"
+
+
+class StaticTreeDrafter(RecapDrafter):
+    """Recap's memories and mixture in Token Recycling's fixed tree: a place's child is a rank, whatever its score."""
+
+    def propose(self, *, limit: int, record: bool) -> CandidateTree:
+        root, sources = self._tail[-1], self.sources
+        grown = TreeBuilder(root)
+        self._asked, self._order = {}, [ROOT]
+        if root in sources.blocked or limit < 1:
+            return grown.pack()
+        place = Place(None, 0, 1.0, self._tail, (root,))
+        place.match = sources.tail_match()
+        at = {0: (ROOT, self._ask(ROOT, place))}  # static node -> handle and its place
+        for number, (parent, rank, depth, _) in enumerate(static_nodes(), start=1):
+            handle, above = at.get(parent, (ROOT, None))
+            usable = [] if above is None else [t for t in above.ranked if t not in sources.blocked]
+            if depth > limit or rank >= len(usable):
+                continue
+            token = usable[rank]
+            score = above.score * above.mixed[token]
+            handle = grown.add(handle, token, source=above.source(token), score=score)
+            if token not in self._terminal:
+                _, b, c = above.tail
+                place = Place(above, depth, score, (b, c, token), (*above.path, token))
+                place.match = sources.lookup.step(above.match, token)
+                at[number] = (handle, self._ask(handle, place))
+        tree = grown.pack()
+        self._order = grown.order
+        return tree
+
+    def _ask(self, handle: int, place: Place) -> Place:
+        self._asked[handle] = place
+        self.sources.ask(place)
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """One change of Recap. config: fields that differ. budget: "same", a fixed number, or "auto"."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    cold: bool = False
+    budget: str | int = "same"
+    drafter: type[RecapDrafter] = RecapDrafter
+
+
+ABLATIONS: dict[str, Ablation] = {
+    WHOLE: Ablation(),
+    # so far apart that a shorter key's candidates stay below min_score where a longer one answers
+    "strict back-off": Ablation({"base_weights": (1.0, 1e-12, 1e-24)}),
+    "uniform mixture": Ablation({"base_weights": (1.0, 1.0, 1.0)}),
+    "without confidence": Ablation({"confidence": False}),
+    "without lookup": Ablation({"lookup": False}),
+    "3-token level alone": Ablation({"base_weights": (1.0, 0.0, 0.0)}),
+    "2-token level alone": Ablation({"base_weights": (0.0, 1.0, 0.0)}),
+    "1-token level alone": Ablation({"base_weights": (0.0, 0.0, 1.0)}),
+    "without 3-token level": Ablation({"base_weights": (0.0, 0.2, 0.1)}),
+    "without 2-token level": Ablation({"base_weights": (0.7, 0.0, 0.1)}),
+    "without 1-token level": Ablation({"base_weights": (0.7, 0.2, 0.0)}),
+    "cold persistence": Ablation(cold=True),
+    "memory kept over turns": Ablation({"keep_over_turns": True}),
+    "without runners-up": Ablation({"runner_up_share": 0.0}),
+    "without calibrated acceptance": Ablation({"calibrate": False}),
+    "without seeding": Ablation({"seed_prompt": False}),
+    "budget fixed at 15": Ablation(budget=15),
+    "budget fixed at 63": Ablation(budget=63),
+    "budget by pass cost": Ablation(budget="auto"),
+    "static tree": Ablation(drafter=StaticTreeDrafter, budget=80),
 }
 
 
-def ablated(vocab_size: int, *, budget: int | None, cost: PassCost | None) -> dict[str, Drafter]:
-    """One drafter for each change, all with the same budget or the same pass cost."""
-    base = RecapConfig() if budget is None else RecapConfig(budget=budget)
-    return {
-        name: make_drafter(
-            "recap", vocab_size=vocab_size, config=replace(base, **change), cost=cost
+def ablated(options: argparse.Namespace, target: Target) -> dict[str, Runner]:
+    """A runner for each ablation; the budget is the command's, but where the ablation has its own."""
+    from ..calibration import pass_cost
+
+    runners: dict[str, Runner] = {}
+    for name, ablation in ABLATIONS.items():
+        budget = options.budget if ablation.budget == "same" else ablation.budget
+        cost = pass_cost(target) if budget == "auto" else None
+        config = replace(RecapConfig(), **ablation.config)
+        if cost is None:
+            config = replace(config, budget=_number(budget))
+        drafter = ablation.drafter(target.vocab_size, config=config, cost=cost)
+        runners[name] = EngineRunner(drafter, cold=ablation.cold)
+    return runners
+
+
+def _number(budget: str | int) -> int:
+    text = str(budget)
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(
+            f'A budget is a number of candidates (0 or more) or "auto", not "{budget}".'
         )
-        for name, change in CHANGES.items()
-    }
+    return int(text)
 
 
-def bootstrap(
-    tokens: Sequence[int], passes: Sequence[int], *, draws: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """95 % interval of tokens a pass, samples (conversations) drawn with replacement.
+def comparison(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each ablation's tokens a pass and speed, as ratios to Recap's, with intervals.
 
-    >>> low, high = bootstrap([30, 30, 30], [10, 10, 10])
-    >>> (round(low, 2), round(high, 2))
-    (3.0, 3.0)
+    The bootstrap draws samples for both at once, so that hard samples do not widen the interval.
     """
-    rng = np.random.default_rng(seed)
-    t, p = np.asarray(tokens, float), np.asarray(passes, float)
-    picks = rng.integers(0, len(t), size=(draws, len(t)))
-    ratios = t[picks].sum(axis=1) / np.maximum(p[picks].sum(axis=1), 1.0)
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return float(low), float(high)
+    sums: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row["decoder"] in ABLATIONS:
+            mine = sums.setdefault(row["decoder"], {}).setdefault(row["sample"], [0.0, 0.0, 0.0])
+            mine[0] += row["tokens"] - row["prefill_tokens"]
+            mine[1] += row["passes"]
+            mine[2] += row["decode_s"]
+    whole = sums.get(WHOLE, {})
+    compared = {}
+    for name, mine in sums.items():
+        columns = list(zip(*((*mine[s], *whole[s]) for s in mine if s in whole), strict=True))
+        compared[name] = {
+            "tokens_per_pass": _against(columns, 1),
+            "tokens_per_s": _against(columns, 2),
+        }
+    return compared
+
+
+def _against(columns: Sequence[Sequence[float]], by: int) -> dict[str, Any]:
+    """(tokens / column `by`) of one, divided by that of Recap: value and 95 % interval."""
+    four = (columns[0], columns[by], columns[3], columns[3 + by])
+
+    def ratio(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return (a / b) / (c / d)
+
+    totals = [sum(column) for column in four]
+    value = round(ratio(*totals), 4) if all(totals) else None
+    return {"ratio": value, "ratio_95": rounded(interval(ratio, *four))}
+
+
+def comparison_table(compared: dict[str, dict[str, Any]]) -> str:
+    """The ratios as a markdown table."""
+    lines = [
+        "| change | tokens a pass against recap | 95 % interval | tokens/s against recap | 95 % interval |",
+        "|---|---|---|---|---|",
+    ]
+    for name, ratios in compared.items():
+        cells = []
+        for one in (ratios["tokens_per_pass"], ratios["tokens_per_s"]):
+            cells += ["-" if one["ratio"] is None else f"{one['ratio']:.3f}", span(one["ratio_95"])]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,354 @@
+"""Other libraries' decoders on the same target and the same prompts, where they are installed.
+
+    transformers_greedy   transformers' own `generate(do_sample=False)`
+    transformers_lookup   the same with `prompt_lookup_num_tokens` and `max_matching_ngram_size`
+    flashspec_ngram       flashspec's engine with its n-gram drafter (PyPI `flashspec`); text alone
+    arctic_suffix         suffix decoding of PyPI `arctic-inference`: its cache proposes the tree, and our
+                          engine verifies it (its own engine is vLLM)
+
+What is timed. The first two: from the moment `generate` hands out the tokens of the prompt's pass to the
+moment it hands out the last ones, by a streamer that only reads the clock. flashspec: the engine's own
+step times but for the first step, which holds the prompt. arctic: draft, pass and update, as ours.
+Each has a few settings that are tried on the first samples (`tune`); the fastest one is measured.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.generation.streamers import BaseStreamer
+
+from ..chat import Conversation
+from ..drafters.base import Predictions
+from ..targets.common import TransformersTarget
+from ..trace import LevelCount
+from ..tree import ROOT, CandidateTree, TreeBuilder
+from .runners import EngineRunner, Outcome, Pass, Runner
+
+Setting = dict[str, Any]
+
+
+class PeerRunner:
+    """A library with an engine of its own: nothing but its setting stays between answers."""
+
+    top_k = 0
+
+    def __init__(self, target: TransformersTarget, **setting: Any) -> None:
+        self.target, self.setting = target, setting
+
+    def refuses(self, conversation: Conversation) -> str | None:
+        return None
+
+    def reset(self) -> None:
+        pass
+
+    def state(self) -> Any:
+        return self.setting
+
+    def restore(self, state: Any) -> None:
+        self.__init__(self.target, **state)
+
+    def _outcome(
+        self,
+        ids: Sequence[int],
+        prefill_s: float,
+        first: int,
+        passes: Sequence[Pass],
+        seconds: float,
+    ) -> Outcome:
+        ends = (i for i, token in enumerate(ids) if token in self.target.eos_ids)
+        ids = tuple(ids[: next(ends, len(ids)) + 1])
+        text = self.target.decode(ids)
+        return Outcome(ids, text, prefill_s, seconds, tuple(passes), min(first, len(ids)))
+
+
+class _Clock(BaseStreamer):
+    """Notes when tokens come and how many."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[float, int]] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.marks.append((time.perf_counter(), value.numel()))
+
+    def end(self) -> None:
+        pass
+
+
+class GenerateRunner(PeerRunner):
+    """transformers' `generate`, greedy; settings are its keyword arguments."""
+
+    def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
+        target, clock = self.target, _Clock()
+        prompt = conversation.ids[: conversation.prompt_tokens]
+        room = min(max_new_tokens, target.max_context - len(prompt))
+        blocked = sorted(
+            target.blocked
+        )  # a copied placeholder would stand for an image that is not there
+        with target.lock, torch.inference_mode():
+            out = target.model.generate(
+                **model_inputs(conversation),
+                do_sample=False,
+                max_new_tokens=room,
+                eos_token_id=sorted(target.eos_ids) or None,
+                pad_token_id=min(target.eos_ids, default=0),
+                suppress_tokens=blocked or None,
+                streamer=clock,
+                **self.setting,
+            )
+        ids = out[0, len(prompt) :].tolist()
+        (begun, _), (first_at, first), *later = clock.marks
+        last = later[-1][0] if later else first_at
+        passes = [Pass(0, emitted) for _, emitted in later]
+        return self._outcome(ids, first_at - begun, first, passes, last - first_at)
+
+
+def model_inputs(conversation: Conversation) -> dict[str, torch.Tensor]:
+    """The whole prompt of the open question as the model's `forward` takes it, images included."""
+    target = conversation.target
+    ids = torch.tensor([conversation.ids[: conversation.prompt_tokens]], device=target.device)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    images = [image for message in conversation.messages for image in message.images]
+    if images:
+        made, _ = target._image_inputs(images)
+        inputs |= {name: value.to(target.device) for name, value in made.items()}
+    if "mm_token_type_ids" in inspect.signature(target.model.forward).parameters:
+        token = target.model.config.image_token_id
+        inputs["mm_token_type_ids"] = (ids == token).to(torch.int32)
+    return inputs
+
+
+class FlashspecRunner(PeerRunner):
+    """flashspec's engine, greedy, with the n-gram drafter; setting: gamma, tokens it proposes a step."""
+
+    def __init__(self, target: TransformersTarget, **setting: Any) -> None:
+        super().__init__(target, **setting)
+        from flashspec import FlashSpecConfig, SamplingConfig, SpeculativeEngine
+        from flashspec.engine import TargetModel
+        from flashspec.engine.ngram import NgramDrafter
+
+        logging.getLogger("flashspec").setLevel(
+            logging.ERROR
+        )  # "one arm cannot adapt": one is meant
+        device = torch.device(target.device)
+        config = FlashSpecConfig(
+            device=target.device,
+            drafter_strategy="bandit",
+            bandit={"n_arms": 1},
+            sampling=SamplingConfig(temperature=0.0, gamma=setting["gamma"]),
+        )
+        model = TargetModel(target.name, device, target.model.dtype, model=target.model)
+        self.engine = SpeculativeEngine(config, [NgramDrafter()], model)
+
+    def refuses(self, conversation: Conversation) -> str | None:
+        return "it reads text models alone" if self.target.sees_images else None
+
+    def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
+        target = self.target
+        prompt = torch.tensor([conversation.ids[: conversation.prompt_tokens]])
+        room = min(max_new_tokens, target.max_context - prompt.shape[1])
+        with target.lock, torch.inference_mode():
+            made = self.engine.generate(
+                prompt, max_new_tokens=room, eos_token_ids=sorted(target.eos_ids)
+            )
+        first, *later = made.arm_steps
+        ids = made.output_ids[0, : made.n_tokens_generated].tolist()
+        passes = [Pass(1 + self.setting["gamma"], step.emitted) for step in later]
+        return self._outcome(
+            ids, first.seconds, first.emitted, passes, sum(step.seconds for step in later)
+        )
+
+
+class SuffixDrafter:
+    """arctic-inference's suffix trees (prompt and answer of this request, answers of earlier ones) as a drafter.
+
+    tokens: most candidates a pass. factor: candidates a matched token. The tree is the library's own.
+    """
+
+    name = "arctic_suffix"
+    top_k = 0
+    seeds = False
+    depth = 64
+
+    def __init__(self, *, tokens: int, factor: float) -> None:
+        self.tokens, self.factor = tokens, factor
+        self._answers: list[list[int]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        from arctic_inference.suffix_decoding import SuffixDecodingCache
+
+        self._cache = SuffixDecodingCache(max_tree_depth=self.depth)
+        self._request = -1
+        self._answers.clear()
+        self._context: list[int] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "factor": self.factor, "answers": self._answers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(tokens=state["tokens"], factor=state["factor"])
+        for answer in state["answers"]:  # the library's trees cannot be pickled: grown again
+            self._start([], frozenset())
+            self.confirm(answer)
+
+    def _start(self, prompt: Sequence[int], blocked: frozenset[int]) -> None:
+        if self._request >= 0:
+            self._cache.stop_request(self._request)
+        self._request += 1
+        self._cache.start_request(self._request, list(prompt))
+        self._blocked = blocked
+        self._context = list(prompt[-self.depth :])
+        self._answers.append([])
+
+    def begin(
+        self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
+    ) -> None:
+        self._terminal = terminal
+        self._start(prompt, blocked)
+
+    def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
+        pass
+
+    def confirm(self, tokens: Sequence[int]) -> None:
+        tokens = list(tokens)
+        self._cache.add_active_response(self._request, tokens)
+        self._answers[-1] += tokens
+        self._context = [*self._context, *tokens][-self.depth :]
+
+    def propose(self, *, limit: int, record: bool) -> CandidateTree:
+        grown = TreeBuilder(self._context[-1])
+        if limit < 1:
+            return grown.pack()
+        draft = self._cache.speculate(
+            self._request,
+            self._context,
+            max_spec_tokens=self.tokens,
+            max_spec_factor=self.factor,
+            use_tree_spec=True,
+        )
+        at = {-1: (ROOT, 0)}  # node of the draft -> handle, depth; what is left out has no children
+        rows = zip(draft.token_ids, draft.parents, draft.probs, strict=True)
+        for node, (token, parent, chance) in enumerate(rows):
+            handle, depth = at.get(parent, (None, limit))
+            if handle is None or depth >= limit or token in self._blocked:
+                continue
+            handle = grown.add(handle, token, source="lookup", score=chance)
+            if token not in self._terminal:
+                at[node] = (handle, depth + 1)
+        return grown.pack()
+
+    def observe(
+        self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
+    ) -> dict[str, LevelCount]:
+        return {"lookup": LevelCount(1, int(len(tree) > 1), len(accepted))}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A decoder of another library. package: what to install; module: what is imported."""
+
+    package: str
+    module: str
+    make: Callable[..., Runner]
+    settings: tuple[Setting, ...] = ({},)
+
+    def missing(self) -> str | None:
+        """Why it cannot be measured here; None if it can."""
+        if importlib.util.find_spec(self.module.partition(".")[0]) is None:
+            return f"not installed (pip install {self.package})"
+        try:
+            importlib.import_module(self.module)
+        except Exception as error:  # built for another machine, other versions: anything may come
+            first = (str(error).splitlines() or [""])[0]
+            return f"installed but not importable: {type(error).__name__}: {first}"
+        return None
+
+
+def _suffix(target: TransformersTarget, **setting: Any) -> Runner:
+    return EngineRunner(SuffixDrafter(**setting))
+
+
+PEERS: dict[str, Peer] = {
+    "transformers_greedy": Peer("transformers", "transformers", GenerateRunner),
+    "transformers_lookup": Peer(
+        "transformers",
+        "transformers",
+        GenerateRunner,
+        tuple(
+            {"prompt_lookup_num_tokens": tokens, "max_matching_ngram_size": ngram}
+            for tokens in (3, 6, 10, 16)
+            for ngram in (2, 3)
+        ),
+    ),
+    "flashspec_ngram": Peer(
+        "flashspec", "flashspec", FlashspecRunner, tuple({"gamma": n} for n in (2, 3, 4, 6, 10))
+    ),
+    "arctic_suffix": Peer(
+        "arctic-inference",
+        "arctic_inference.suffix_decoding",
+        _suffix,
+        tuple({"tokens": n, "factor": f} for n in (4, 8, 16, 32) for f in (1.0, 2.0)),
+    ),
+}
+"""Every peer with the settings that are tried."""
+
+
+def tune(
+    target: TransformersTarget,
+    name: str,
+    conversations: Sequence[Conversation],
+    *,
+    max_new_tokens: int = 48,
+) -> tuple[Runner | None, dict[str, Any]]:
+    """The peer with its fastest setting on these open questions -> (runner, what the report says of it).
+
+    The runner is None where the library is missing or refuses. A setting that fails is noted and passed over.
+    """
+    peer = PEERS[name]
+    why = peer.missing()
+    if why is not None:
+        return None, {"status": why}
+    about: dict[str, Any] = {
+        "status": "measured",
+        "version": importlib.metadata.version(peer.package),
+    }
+    tried: list[tuple[float, Runner, Setting]] = []
+    sweep = []
+    for setting in peer.settings:
+        try:
+            runner = peer.make(target, **setting)
+            refusals = [runner.refuses(c) for c in conversations]
+            taken = [c for c, no in zip(conversations, refusals, strict=True) if no is None]
+            if not taken:
+                return None, about | {"status": f"skipped: {refusals[0]}"}
+            if len(peer.settings) > 1:
+                runner.answer(taken[0], 8)  # warm-up
+                outcomes = [runner.answer(c, max_new_tokens) for c in taken]
+                decoded = sum(len(o.token_ids) - o.prefill_tokens for o in outcomes)
+                seconds = sum(o.decode_s for o in outcomes)
+                speed = decoded / seconds if seconds else 0.0
+            else:
+                speed = 0.0
+        except Exception as error:  # another library's: anything may come
+            first = (str(error).splitlines() or [""])[0]
+            sweep.append({"setting": setting, "error": f"{type(error).__name__}: {first}"})
+            continue
+        tried.append((speed, runner, setting))
+        sweep.append({"setting": setting, "tokens_per_s": round(speed, 2)})
+    if not tried:
+        return None, about | {"status": "failed: " + sweep[0]["error"], "sweep": sweep}
+    _, runner, setting = max(tried, key=lambda one: one[0])
+    runner.reset()
+    about["setting"] = setting
+    if len(peer.settings) > 1:
+        about["sweep"] = sweep
+    return runner, about

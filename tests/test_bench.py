@@ -1,0 +1,716 @@
+"""The benchmark: what it measures, what it writes down, what it reads, and other libraries beside it."""
+
+import base64
+import io
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from recap import Conversation, make_drafter
+from recap.bench import figures as figures_
+from recap.bench import peers, run
+from recap.bench.ablations import ABLATIONS, StaticTreeDrafter, comparison
+from recap.bench.figures import figures, groups, table
+from recap.bench.formats import FORMATS
+from recap.bench.record import Record
+from recap.bench.report import page
+from recap.bench.runners import EngineRunner, Outcome, Pass
+from recap.bench.suites import Sample, load_suite
+from recap.cli import main
+from recap.config import RecapConfig
+from recap.targets import load_target
+
+from . import tiny
+from .scripted import ScriptedTarget
+
+SAMPLES = [
+    Sample("a", ("3 4 5 6 3 4", "7 8"), kind="x"),
+    Sample("b", ("9 3 4 5",), kind="y"),
+    Sample("c", ("5 6 3 4 2 2",), kind="x"),
+    Sample("d", ("3 4 5 6 3 4",), kind="y"),
+]
+DECODERS = ("recap", "token_recycling", "prompt_lookup", "autoregressive")
+
+
+def runners(target, names=DECODERS):
+    return {n: EngineRunner(make_drafter(n, vocab_size=target.vocab_size)) for n in names}
+
+
+def measured(target=None, samples=SAMPLES, **settings):
+    target = target or ScriptedTarget(vocab_size=16, order=1, eos=False)
+    used = settings.pop("runners", None) or runners(target)
+    return run.run_suite(target, samples, used, max_new_tokens=60, **settings)
+
+
+def counted(rows):
+    """What of the rows does not depend on the clock."""
+    return [
+        (r["sample"], r["turn"], r["repeat"], r["decoder"], r["passes"], r["token_ids"])
+        for r in rows
+    ]
+
+
+# ---- what is measured
+
+
+def test_the_result_has_the_agreed_shape():
+    result = measured()
+    assert {"model", "device", "dtype", "threads", "decoders", "samples"} <= set(result)
+    for name, decoder in result["decoders"].items():
+        assert set(decoder) >= {
+            *("tokens", "passes", "tokens_per_pass", "decode_tokens_per_s", "speedup"),
+            *("identical", "first_difference", "draft_ms", "verify_ms", "observe_ms", "levels"),
+        }
+        rows = [r for r in result["samples"] if r["decoder"] == name]
+        assert decoder["passes"] == sum(r["passes"] for r in rows)
+        assert decoder["tokens"] == sum(r["tokens"] - 1 for r in rows), "the prefill's token apart"
+        assert decoder["identical"] is True
+        assert len(rows) == 5, "four samples, one of them with two turns"
+    assert result["decoders"]["autoregressive"]["tokens_per_pass"] == 1.0
+    assert result["decoders"]["autoregressive"]["speedup"] == 1.0
+    json.dumps(result, allow_nan=False)
+
+
+class Watching(EngineRunner):
+    """Notes when it is called."""
+
+    def __init__(self, name, target, calls):
+        super().__init__(make_drafter("autoregressive", vocab_size=target.vocab_size))
+        self.name, self.calls = name, calls
+
+    def answer(self, conversation, max_new_tokens):
+        self.calls.append((self.name, max_new_tokens))
+        return super().answer(conversation, max_new_tokens)
+
+
+def test_the_order_of_decoders_rotates_after_a_warm_up():
+    target, calls = ScriptedTarget(vocab_size=16, eos=False), []
+    names = ("p", "q", "autoregressive")
+    used = {n: Watching(n, target, calls) for n in names}
+    run.run_suite(target, SAMPLES[1:], used, max_new_tokens=9, repeats=2)
+    assert [n for n, limit in calls if limit == run.WARM_UP] == list(names)
+    order = [n for n, limit in calls if limit == 9]
+    firsts = order[::3]
+    assert firsts == ["p", "q", "autoregressive", "q", "autoregressive", "p"]
+    assert all(set(order[i : i + 3]) == set(names) for i in range(0, len(order), 3))
+
+
+def test_every_repeat_starts_with_empty_memories_and_times_are_medians():
+    record = Record(None)
+    result = measured(repeats=3, record=record)
+    by_repeat = {
+        n: [
+            (r["sample"], r["turn"], r["decoder"], r["passes"])
+            for r in record.rows
+            if r["repeat"] == n
+        ]
+        for n in range(3)
+    }
+    assert by_repeat[0] == by_repeat[1] == by_repeat[2]
+    assert result["decoders"]["recap"]["answers"] == 5, "repeats of one answer count once"
+    rows = [
+        {"sample": "a", "turn": 0, "tokens": 11, "prefill_tokens": 1, "passes": 5, "decode_s": s}
+        for s in (9.0, 1.0, 2.0)
+    ]
+    assert figures_.Answers(rows).sums() == {"a": (10, 5, 2.0)}
+
+
+def test_a_cold_decoder_forgets_before_every_answer():
+    target = ScriptedTarget(vocab_size=40, order=2, eos=False)
+    used = runners(target, ("recap", "autoregressive"))
+    used["cold"] = EngineRunner(make_drafter("recap", vocab_size=40), cold=True)
+    result = measured(target, [SAMPLES[0], SAMPLES[3], SAMPLES[3]], runners=used)
+    passes = [
+        r["passes"] for r in result["samples"] if r["decoder"] == "cold" and r["sample"] == "d"
+    ]
+    assert passes[0] == passes[1]
+    warm = [
+        r["passes"] for r in result["samples"] if r["decoder"] == "recap" and r["sample"] == "d"
+    ]
+    assert warm[1] < passes[1]
+
+
+def test_the_margin_is_the_lead_of_the_plain_choice():
+    target = ScriptedTarget(vocab_size=16, order=3, eos=False)
+    prompt = [3, 4, 5, 6]
+    answer = target.greedy(prompt, 12)
+    conversation = Conversation(target)
+    conversation.ask("3 4 5 6")
+    conversation.prefill(seed=True, top_k=8)
+    for place in (0, 1, 7):
+        best, second = sorted(target.logits([*prompt, *answer[:place]]))[::-1][:2]
+        found = run.margin(conversation, answer, place)
+        assert found == pytest.approx(best - second, abs=1e-3)
+    assert run.margin(conversation, answer, 12) is None
+    assert conversation.answer_ids == ()
+
+
+class Liar(EngineRunner):
+    """Plain decoding that gets one token wrong."""
+
+    def __init__(self, target, place):
+        super().__init__(make_drafter("autoregressive", vocab_size=target.vocab_size))
+        self.place = place
+
+    def answer(self, conversation, max_new_tokens):
+        o = super().answer(conversation, max_new_tokens)
+        ids = list(o.token_ids)
+        ids[self.place] += 1
+        return Outcome(tuple(ids), o.text, o.prefill_s, o.decode_s, o.passes, twin=o.twin)
+
+
+def test_the_first_difference_is_reported_with_its_margin():
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    used = {"liar": Liar(target, 5), **runners(target, ("autoregressive",))}
+    result = measured(target, SAMPLES[1:], runners=used)
+    liar = result["decoders"]["liar"]
+    assert liar["identical"] is False
+    assert liar["match_ratio"] == 0.0
+    assert liar["first_difference"]["token"] == 5
+    assert liar["first_difference"]["margin"] > 0
+    assert "0% of answers" in table(result)
+
+
+class Broken:
+    """Another library's decoder that cannot do it."""
+
+    top_k = 0
+
+    def refuses(self, conversation):
+        return "it is closed" if conversation.ids[0] == 9 else None
+
+    def answer(self, conversation, max_new_tokens):
+        if conversation.ids[0] == 5:
+            raise ZeroDivisionError("oh")
+        return Outcome((2, 3), "", 0.1, 0.2, (Pass(0, 1),))
+
+    def reset(self):
+        pass
+
+    def state(self):
+        return None
+
+
+def test_a_peer_that_fails_costs_nobody_else_a_sample():
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    used = {"other": Broken(), **runners(target, ("recap", "autoregressive"))}
+    result = measured(target, SAMPLES[1:], runners=used)
+    failed = {f["sample"]: f["error"] for f in result["failed"]}
+    assert failed == {"b": "it is closed", "c": "ZeroDivisionError: oh"}
+    assert {f["decoder"] for f in result["failed"]} == {"other"}
+    assert result["decoders"]["other"]["answers"] == 1
+    assert result["decoders"]["recap"]["answers"] == 3
+
+
+def test_speed_is_compared_over_the_answers_that_both_have():
+    def row(decoder, sample, seconds):
+        lists = {"first_difference": None, "steps": [], "levels": {}}
+        counts = {"turn": 0, "tokens": 11, "prefill_tokens": 1, "passes": 10}
+        return {"decoder": decoder, "sample": sample, "decode_s": seconds} | lists | counts
+
+    plain = [row("autoregressive", "a", 1.0), row("autoregressive", "b", 100.0)]
+    got = figures([*plain, row("other", "a", 0.5)], ("other", "autoregressive"))
+    assert got["other"]["speedup"] == 2.0
+
+
+def test_a_failing_sample_is_left_out_for_all_and_named():
+    bad = Sample("bad", ("3 4", "no number"))
+    result = measured(samples=[SAMPLES[1], bad])
+    assert [(f["sample"], f["error"]) for f in result["failed"]] == [
+        ("bad", "Type numbers, separated by blanks.")
+    ]
+    assert {r["sample"] for r in result["samples"]} == {"b"}
+    assert result["samples_run"] == 1
+
+
+def test_groups_tell_topics_and_multi_turn_apart():
+    result = measured()
+    assert set(result["groups"]) == {"topic: x", "topic: y", "single-turn", "multi-turn"}
+    assert result["groups"]["multi-turn"]["recap"]["answers"] == 2
+    assert result["groups"]["single-turn"]["recap"]["answers"] == 3
+    assert groups([], DECODERS) == {}
+    assert figures([], ("recap",))["recap"]["answers"] == 0
+
+
+# ---- interrupted and resumed
+
+
+class Stopping(EngineRunner):
+    """Recap, interrupted in the middle of its n-th answer."""
+
+    left = None
+
+    def answer(self, conversation, max_new_tokens):
+        if Stopping.left is not None:
+            Stopping.left -= 1
+            if Stopping.left < 0:
+                super().answer(conversation, 9)  # it has learned something from half an answer
+                raise KeyboardInterrupt
+        return super().answer(conversation, max_new_tokens)
+
+
+@pytest.mark.parametrize("after", [3, 5, 8, 9])
+def test_a_resumed_run_measures_what_an_undisturbed_one_does(tmp_path, after):
+    def fresh():
+        target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+        drafter = make_drafter("recap", vocab_size=16)
+        return target, {"recap": Stopping(drafter), **runners(target, DECODERS[1:])}
+
+    def go(path, resume=False):
+        target, used = fresh()
+        record = Record(path, settings={"n": 60}, resume=resume)
+        run.run_suite(target, SAMPLES, used, max_new_tokens=60, repeats=2, record=record)
+        return counted(record.rows)
+
+    Stopping.left = None
+    whole = go(tmp_path / "whole.ndjson")
+    Stopping.left = after
+    cut = tmp_path / "cut.ndjson"
+    with pytest.raises(KeyboardInterrupt):
+        go(cut)
+    Stopping.left = None
+    kept = cut.read_text().splitlines()
+    assert go(cut, resume=True) == whole
+    assert cut.read_text().splitlines()[: len(kept)] == kept, "rows are only ever appended"
+    lines = [json.loads(line) for line in cut.read_text().splitlines()]
+    assert counted(lines[1:]) == whole
+    assert not (tmp_path / "cut.ndjson.state").exists()
+
+
+def test_a_run_is_not_resumed_with_other_settings_nor_overwritten(tmp_path):
+    path = tmp_path / "r.ndjson"
+    record = Record(path, settings={"limit": 3})
+    record.add([{"a": 1}])
+    record.save({}, now=True)
+    with pytest.raises(ValueError, match="another setting of limit"):
+        Record(path, settings={"limit": 4}, resume=True)
+    with pytest.raises(ValueError, match="interrupted run: go on with --resume"):
+        Record(path, settings={"limit": 3})
+    assert Record(path, settings={"limit": 3}, resume=True).done == 1
+    (tmp_path / "r.ndjson.state").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Record(path, settings={"limit": 3}, resume=True)
+    with pytest.raises(ValueError, match="nothing to resume"):
+        Record(tmp_path / "other.ndjson", resume=True)
+
+
+def test_rows_behind_the_last_saved_state_are_measured_again(tmp_path):
+    path = tmp_path / "r.ndjson"
+    record = Record(path)
+    record.add([{"a": 1}, {"a": 2}])
+    record.save({"x": 7}, now=True)
+    record.add([{"a": 3}])  # and then the machine went down
+    again = Record(path, resume=True)
+    assert (again.rows, again.done, again.runners) == ([{"a": 1}, {"a": 2}], 1, {"x": 7})
+    again.add([{"a": 4}])
+    assert [json.loads(line).get("a") for line in path.read_text().splitlines()] == [None, 1, 2, 4]
+
+
+# ---- other libraries
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2_5_vl", "llava_next"])
+def target(request, tmp_path_factory):
+    return load_target(str(tiny.build(request.param, tmp_path_factory.mktemp(request.param))))
+
+
+@pytest.mark.parametrize("name", peers.PEERS)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_peers_give_the_plain_tokens_over_two_turns(name, target):
+    if peers.PEERS[name].missing():
+        pytest.skip(f"{peers.PEERS[name].package} is not installed")
+    conversation = Conversation(target)
+    images = [tiny.picture(90, 70)] if target.sees_images else []
+    plain = runners(target, ("autoregressive",))["autoregressive"]
+    for question in ("what is the red square? the red square", "and the total?"):
+        conversation.ask(question, images)
+        conversation.prefill(seed=True, top_k=8)
+        runner, about = peers.tune(target, name, [conversation], max_new_tokens=6)
+        if runner is None:
+            assert about["status"] == "skipped: it reads text models alone"
+            assert name == "flashspec_ngram"
+            assert target.sees_images
+            return
+        assert not [one for one in about.get("sweep", []) if "error" in one]
+        expected = plain.answer(conversation, 40)
+        outcome = runner.answer(conversation, 40)
+        assert outcome.token_ids == expected.token_ids
+        given = outcome.prefill_tokens + sum(p.emitted for p in outcome.passes)
+        assert given >= len(outcome.token_ids), "every token belongs to a pass"
+        assert outcome.decode_s > 0
+        assert conversation.answer_ids == (), "the conversation did not move"
+        conversation.adopt(expected.twin)
+        images = []
+
+
+def test_missing_libraries_are_named(monkeypatch):
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    runner, about = peers.tune(None, "flashspec_ngram", [])
+    assert runner is None
+    assert about == {"status": "not installed (pip install flashspec)"}
+
+
+def test_the_fastest_setting_is_the_one_measured(monkeypatch):
+    class Timed(peers.PeerRunner):
+        def answer(self, conversation, max_new_tokens):
+            if self.setting["n"] == 3:
+                raise RuntimeError("no such kernel\nsecond line")
+            return Outcome((1,) * 11, "", 0.1, abs(2 - self.setting["n"]) + 1.0, ())
+
+    settings = tuple({"n": n} for n in (0, 2, 3, 5))
+    monkeypatch.setitem(peers.PEERS, "timed", peers.Peer("torch", "torch", Timed, settings))
+    runner, about = peers.tune(None, "timed", [None])
+    assert runner.setting == about["setting"] == {"n": 2}
+    assert about["sweep"] == [
+        {"setting": {"n": 0}, "tokens_per_s": 3.33},
+        {"setting": {"n": 2}, "tokens_per_s": 10.0},
+        {"setting": {"n": 3}, "error": "RuntimeError: no such kernel"},
+        {"setting": {"n": 5}, "tokens_per_s": 2.5},
+    ]
+
+
+def test_suffix_decoding_keeps_its_answers_when_pickled():
+    pytest.importorskip("arctic_inference.suffix_decoding")
+    target = ScriptedTarget(vocab_size=16, order=1, eos=False)
+    runner = EngineRunner(peers.SuffixDrafter(tokens=8, factor=2.0))
+    opened = run.opened(target, SAMPLES, 4, {"x": runner})
+    for conversation in opened[:3]:
+        runner.answer(conversation, 60)
+    twin = pickle.loads(pickle.dumps(runner.state()))
+    one = runner.answer(opened[3], 60)
+    runner.restore(twin)
+    assert [p[:2] for p in runner.answer(opened[3], 60).passes] == [p[:2] for p in one.passes]
+    assert len(one.passes) < 40, "it profits from earlier answers"
+    assert list(one.token_ids) == target.greedy([3, 4, 5, 6, 3, 4], 60)
+
+
+# ---- ablations
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablations_change_no_token(name):
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    ablation = ABLATIONS[name]
+    config = RecapConfig(**({"budget": 20} | ablation.config))
+    runner = EngineRunner(ablation.drafter(16, config=config), cold=ablation.cold)
+    used = {name: runner, **runners(target, ("autoregressive",))}
+    result = measured(target, runners=used)
+    assert result["decoders"][name]["identical"] is True
+    assert result["decoders"][name]["tokens_per_pass"] > 1.0
+
+
+def recorded_trees(drafter, target, passes=60):
+    """(tree with votes, levels that answered at each row) of an answer."""
+    conversation = Conversation(target)
+    conversation.ask("3 4 5 6 3 4")
+    from recap import stream
+
+    return list(stream(conversation, drafter, max_new_tokens=passes, record=True))
+
+
+def test_strict_back_off_asks_shorter_keys_only_where_longer_ones_are_silent():
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+
+    def mixed_in(config):
+        config = RecapConfig(**({"lookup": False, "budget": 40} | config))
+        steps = recorded_trees(make_drafter("recap", vocab_size=16, config=config), target)
+        levels = ("3-token", "2-token", "1-token")
+        count = 0
+        for node in (n for step in steps for n in step.nodes if n.votes):
+            answered = [v for level in levels for v in node.votes if v[0] == level]
+            count += bool(answered) and answered[0][2] == 0.0
+        return count
+
+    assert mixed_in(ABLATIONS["strict back-off"].config) == 0
+    assert mixed_in({}) > 0, "the mixture does otherwise"
+
+
+def test_the_static_tree_keeps_its_shape_and_levels():
+    target = ScriptedTarget(vocab_size=30, order=1, eos=False)
+    steps = recorded_trees(StaticTreeDrafter(30, config=RecapConfig(budget=80)), target)
+    assert max(step.rows for step in steps) <= 81
+    assert max(step.rows for step in steps) > 40
+    for step in steps:
+        ranks = [sum(n.parent == row for n in step.nodes[1:]) for row in range(len(step.nodes))]
+        assert ranks[0] <= 8
+        assert max(n.depth for n in step.nodes) <= 6
+    assert sum(step.levels["1-token"].accepted for step in steps) > 0
+
+
+def test_ablations_are_compared_in_pairs():
+    def row(sample, decoder, tokens, passes):
+        times = {"decode_s": float(passes)}
+        return {
+            "sample": sample,
+            "decoder": decoder,
+            "tokens": tokens,
+            "prefill_tokens": 0,
+            "passes": passes,
+            **times,
+        }
+
+    rows = []
+    for sample, tokens in (("a", 10), ("b", 40), ("c", 90)):  # very unlike each other
+        rows += [row(sample, "recap", tokens, 10), row(sample, "without lookup", tokens, 20)]
+    got = comparison(rows)["without lookup"]["tokens_per_pass"]
+    assert got == {"ratio": 0.5, "ratio_95": [0.5, 0.5]}
+
+
+def test_ablations_run_from_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RECAP_CACHE", str(tmp_path))
+    model = str(tiny.build("llama", tmp_path / "model"))
+    suite = tmp_path / "s.jsonl"
+    suite.write_text('{"id": "a", "question": "hi"}\n{"id": "b", "turns": ["hello", "you"]}')
+    out = tmp_path / "r.json"
+    words = ("--budget", "7", "--max-new-tokens", "6", "--out", str(out), "--ablations")
+    assert main(["bench", "--suite", str(suite), "--model", model, *words]) == 0
+    data = json.loads(out.read_text())
+    assert set(data["ablations"]) == set(ABLATIONS)
+    assert set(data["decoders"]) == {*ABLATIONS, "autoregressive"}
+    assert "| strict back-off |" in capsys.readouterr().out
+
+
+# ---- the page
+
+
+def test_the_page_is_one_file_that_needs_no_network():
+    result = measured()
+    result["peers"] = {"other": {"status": "not installed (pip install <other>)"}}
+    text = page(result)
+    assert not re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["']?(?:https?:)?//""", text)
+    assert text.count("Plotly.newPlot(") >= 5
+    assert "pip install &lt;other&gt;" in text
+    for name in DECODERS:
+        assert f"<td>{name}</td>" in text
+
+
+def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
+    model = str(tiny.build("llama", tmp_path / "model"))
+    suite = tmp_path / "s.jsonl"
+    suite.write_text('{"id": "a", "question": "hi", "topic": "t"}')
+    out, html = tmp_path / "sub" / "r.json", tmp_path / "r.html"
+    words = ["bench", "--suite", str(suite), "--model", model, "--max-new-tokens", "6"]
+    words += ["--budget", "3", "--out", str(out), "--report", str(html)]
+    assert main(words) == 0
+    assert json.loads(out.read_text())["samples"][0]["kind"] == "t"
+    answers = [json.loads(line) for line in out.with_suffix(".ndjson").read_text().splitlines()]
+    assert len(answers) == 5, "settings and four answers"
+    assert answers[1]["steps"]
+    assert html.read_text().startswith("<!doctype html>")
+    assert main([*words, "--resume"]) == 2
+    assert "nothing to resume" in capsys.readouterr().err
+    assert main([*words[:5], "--resume"]) == 2
+    assert "--resume needs the --out" in capsys.readouterr().err
+    assert main([*words, "--decoders", "transformers_greedy"]) == 2
+    assert "needs one of ours" in capsys.readouterr().err
+
+
+# ---- published formats
+
+
+def png(colour="red"):
+    buffer = io.BytesIO()
+    Image.new("RGB", (30, 20), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+JSON = {
+    "textvqa": (
+        {
+            "data": [
+                {"question_id": 7, "question": "What brand?", "image_id": "ab", "answers": ["x"]}
+            ]
+        },
+        "train_images/ab.jpg",
+    ),
+    "chartqa": ([{"imgname": "c.png", "query": "What brand?", "label": "3"}], "png/c.png"),
+    "ocrbench": (
+        [
+            {
+                "id": 7,
+                "dataset_name": "IIIT5K",
+                "question": "What brand?",
+                "image_path": "IIIT5K/1.png",
+                "type": "Regular",
+            }
+        ],
+        "OCRBench_Images/IIIT5K/1.png",
+    ),
+    "mathvista": (
+        {
+            "7": {
+                "pid": "7",
+                "question": "What brand?",
+                "image": "images/7.jpg",
+                "choices": ["one", "two"],
+            }
+        },
+        "images/7.jpg",
+    ),
+    "scienceqa": (
+        {
+            "7": {
+                "question": "What brand?",
+                "choices": ["one", "two"],
+                "hint": "",
+                "image": "image.png",
+                "split": "test",
+                "topic": "physics",
+            }
+        },
+        "test/7/image.png",
+    ),
+    "seedbench": (
+        {
+            "questions": [
+                {
+                    "question_id": "7",
+                    "question": "What brand?",
+                    "choice_a": "one",
+                    "choice_b": "two",
+                    "data_id": "9_4",
+                    "question_type_id": 1,
+                }
+            ]
+        },
+        "SEED-Bench-image/9_4",
+    ),
+    "coco": (
+        {"images": [{"id": 7, "file_name": "COCO_val2014_07.jpg"}], "annotations": []},
+        "val2014/COCO_val2014_07.jpg",
+    ),
+    "gqa": ({"7": {"imageId": "n5", "question": "What brand?", "answer": "no"}}, "images/n5.jpg"),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_the_authors_json(name, tmp_path):
+    data, image = JSON[name]
+    (tmp_path / image).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / image).write_bytes(png())
+    (tmp_path / "set.json").write_text(json.dumps(data))
+    (sample,) = load_suite(f"{name}:{tmp_path / 'set.json'}")
+    assert [p.size for p in sample.pictures()] == [(30, 20)]
+    if name != "coco":
+        assert sample.turns[0].splitlines()[0] == "What brand?"
+    if name in ("mathvista", "scienceqa", "seedbench"):
+        assert sample.turns[0].splitlines()[1:] == ["A. one", "B. two"]
+    assert "None" not in sample.id
+
+
+def test_a_question_without_an_image_stays_a_text_question(tmp_path):
+    data = {"7": {"question": "Why?", "choices": ["a"], "image": None, "split": "test"}}
+    (tmp_path / "problems.json").write_text(json.dumps(data))
+    (sample,) = load_suite(f"scienceqa:{tmp_path / 'problems.json'}")
+    assert sample.images == ()
+
+
+def test_an_image_that_is_not_there_is_named_when_it_is_read(tmp_path):
+    (tmp_path / "q.json").write_text(json.dumps({"7": {"imageId": "n5", "question": "Q"}}))
+    (sample,) = load_suite(f"gqa:{tmp_path / 'q.json'}")
+    with pytest.raises(ValueError, match=r"no image file .*images/n5\.jpg"):
+        sample.pictures()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_with_images_inside(name, tmp_path):
+    image = base64.b64encode(png()).decode()
+    rows = [
+        ("index", "image", "question", "hint", "A", "B", "category", "image_path"),
+        ("0", image, "What brand?", "Look.", "one", "two", "k", "x.jpg"),
+        ("1", "0", "And this?", "", "", "", "k", "x.jpg"),
+    ]
+    file = tmp_path / "set.tsv"
+    file.write_text("\n".join("\t".join(row) for row in rows))
+    first, second = load_suite(f"{name}:{file}")
+    assert [p.size for s in (first, second) for p in s.pictures()] == [(30, 20)] * 2
+    if name != "coco":
+        assert first.turns == ("Look.\nWhat brand?\nA. one\nB. two",)
+        assert second.turns == ("And this?",)
+    assert len(load_suite(f"{name}:{file}", 1)) == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_parquet_with_images_inside(name, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    row = {
+        "question_id": "7",
+        "question": "What brand?",
+        "image": {"bytes": png(), "path": "x.png"},
+    }
+    if name == "mathvista":
+        row |= {"image": "images/7.jpg", "decoded_image": row["image"]}
+    if name == "seedbench":
+        row |= {"image": [row["image"], row["image"]]}
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "test-0.parquet")
+    for where in (tmp_path, tmp_path / "test-0.parquet"):
+        (sample,) = load_suite(f"{name}:{where}")
+        assert len(sample.pictures()) == (2 if name == "seedbench" else 1)
+
+
+def test_samples_with_one_id_stay_apart(tmp_path):
+    file = tmp_path / "s.jsonl"
+    file.write_text("\n".join(['{"id": "a", "question": "hi"}'] * 3))
+    assert [s.id for s in load_suite(str(file))] == ["a", "a#2", "a#3"]
+
+
+def test_mme_as_its_authors_publish_it(tmp_path):
+    for folder, images in (("OCR", "OCR"), ("posters/questions_answers_YN", "posters/images")):
+        for place in (folder, images):
+            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "0001.txt").write_text("Is it red?\tYes\nIs it blue?\tNo\n")
+        (tmp_path / images / "0001.png").write_bytes(png())
+    samples = load_suite(f"mme:{tmp_path}")
+    assert [s.turns[0] for s in samples] == ["Is it red?", "Is it blue?"] * 2
+    assert {s.kind for s in samples} == {"OCR", "posters"}
+    assert all(len(s.pictures()) == 1 for s in samples)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "says"),
+    [
+        ("gqa", "x.json", "{", "x.json is no JSON"),
+        ("gqa", "x.json", "[3]", "Row 1 of x.json is no sample: it is no JSON object."),
+        ("gqa", "x.json", '[{"imageId": "1"}]', "no 'question'"),
+        ("gqa", "x.json", "[]", "x.json has no samples"),
+        ("gqa", "x.parquet", "no", "cannot be read as parquet"),
+        ("gqa", "x.tsv", "question\timage\nq\t" + "?" * 99, "its image is no base64"),
+        ("gqa", "none.tsv", None, "cannot be read: No such file"),
+        ("mme", "", None, "has no samples"),
+    ],
+)
+def test_mistakes_in_a_data_set_get_one_sentence(name, file, content, says, tmp_path, capsys):
+    if file.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    if content is not None:
+        (tmp_path / file).write_text(content)
+    assert main(["bench", "--suite", f"{name}:{tmp_path / file}"]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_broken_inline_image_is_named():
+    with pytest.raises(ValueError, match="The image of sample x cannot be read"):
+        Sample("x", ("q",), (b"no image",)).pictures()
+
+
+def test_the_bootstrap_follows_the_spread():
+    from recap.bench.bootstrap import interval
+
+    def mean(total, count):
+        return total / count
+
+    rng = np.random.default_rng(0)
+    few, many = rng.normal(5, 1, 20), rng.normal(5, 1, 2000)
+    wide, narrow = (interval(mean, v, np.ones(len(v))) for v in (few, many))
+    assert narrow[0] < 5.05
+    assert narrow[1] > 4.95
+    assert 5 < (wide[1] - wide[0]) / (narrow[1] - narrow[0]) < 20, "about the root of 100"
+    assert interval(mean, [1.0], [1.0]) is None
