@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def load_target(
     name_or_path: str | Path,
     *,
+    revision: str | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     max_pixels: int | None = None,
@@ -25,9 +26,10 @@ def load_target(
 ) -> TransformersTarget:
     """Load a model with its processor, ready to verify trees.
 
-    name_or_path: "demo", a directory, or a hub id. device: "cuda" if there is one, else "cpu". dtype:
-    bfloat16 on a GPU, float32 on a CPU. max_pixels: the largest an image may be after the Qwen
-    models' own resizing (the checkpoint's limit otherwise); the other families have fixed sizes.
+    name_or_path: "demo", a directory, or a hub id. revision: the hub id's branch, tag or commit (main
+    otherwise). device: "cuda" if there is one, else "cpu". dtype: bfloat16 on a GPU, float32 on a CPU.
+    max_pixels: the largest an image may be after the Qwen models' own resizing (the checkpoint's limit
+    otherwise); the other families have fixed sizes.
     attention: "sdpa" or "eager". packed: on a CPU, lay the weights out once so that a pass of a few rows
     costs little more than one row (`targets.packed`). Raises LoadError, a ValueError, with one clear sentence.
 
@@ -40,6 +42,7 @@ def load_target(
 
     return load(
         name_or_path,
+        revision=revision,
         device=device,
         dtype=dtype,
         max_pixels=max_pixels,

@@ -44,6 +44,7 @@ DTYPES = {
 def load(
     name_or_path: str | Path,
     *,
+    revision: str | None,
     device: str | torch.device | None,
     dtype: str | torch.dtype | None,
     max_pixels: int | None,
@@ -60,19 +61,21 @@ def load(
             f'Attention "{attention}" cannot verify a candidate tree, because it takes no mask of '
             'ancestors: choose "sdpa" or "eager".'
         )
-    config = _from(name, AutoConfig, where)
+    version = {"revision": revision or "main"}  # a directory has none and ignores it
+    config = _from(name, AutoConfig, where, **version)
     kind = config.model_type
     if kind not in (*QWEN_VL, *LLAVA, *TEXT):
         raise LoadError(f'{name} is of type "{kind}", which is not supported: {SUPPORTED} are.')
     _refuse_moving_frequencies(name, config)
     auto = AutoModelForCausalLM if kind in TEXT else AutoModelForImageTextToText
-    tokenizer = _from(name, AutoTokenizer, where)
-    model = _weights(name, auto, where, config=config, dtype=dtype, attn_implementation=attention)
+    tokenizer = _from(name, AutoTokenizer, where, **version)
+    how = {"config": config, "dtype": dtype, "attn_implementation": attention, **version}
+    model = _weights(name, auto, where, **how)
     model = _place(name, where, model, device).eval()
     notes = list(greedy.switched_off(model.generation_config))
     eos = greedy.eos_ids(model.generation_config, config, tokenizer)
     model.generation_config = greedy.neutral(model.generation_config)
-    template = _template(where, tokenizer)
+    template = _template(where, tokenizer, **version)
     if template is None:
         template, note = _stand_in(config)
         notes.append(note)
@@ -89,9 +92,9 @@ def load(
             notes.append(
                 "max_pixels has no effect: LLaVA-NeXT resizes every image to its own tiles."
             )
-        images = _from(name, LlavaNextImageProcessorPil, where)
+        images = _from(name, LlavaNextImageProcessorPil, where, **version)
         return LlavaNextTarget(model, tokenizer, images, notes=tuple(notes), **shared)
-    images = _from(name, Qwen2VLImageProcessorPil, where)
+    images = _from(name, Qwen2VLImageProcessorPil, where, **version)
     return QwenVLTarget(
         model, tokenizer, images, max_pixels=max_pixels, notes=tuple(notes), **shared
     )
@@ -200,12 +203,13 @@ def _sentence(name: str, where: str, error: BaseException) -> str:
     return f"{name} cannot be loaded: {first}"
 
 
-def _template(where: str, tokenizer: Any) -> str | None:
+def _template(where: str, tokenizer: Any, *, revision: str) -> str | None:
     """The chat template: the processor's file where there is one, else the tokenizer's own."""
     for file in ("chat_template.jinja", "chat_template.json"):
         found = cached_file(
             where,
             file,
+            revision=revision,
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,
             _raise_exceptions_for_gated_repo=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -21,18 +22,22 @@ from .page import build
 from .uploads import Limits
 from .web import Gate, input_counts
 
+SWITCH_S = 0.0005
+
 VARIABLES = {
     "RECAP_MODEL": "demo (default), a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+    "RECAP_REVISION": "branch, tag or commit of a hub id, default main",
     "RECAP_DEVICE": "cpu, cuda, cuda:0, ...; default: a GPU if there is one",
     "RECAP_DTYPE": "float32, bfloat16 or float16; default: chosen for the device",
     "RECAP_MAX_NEW_TOKENS": "longest answer, default 256",
     "RECAP_EXAMPLES": "folder with an examples.json for the gallery, default assets/examples",
-    "RECAP_HOST": "address to listen on, default 127.0.0.1",
+    "RECAP_HOST": "address to listen on, default 127.0.0.1; 0.0.0.0 in a container",
     "RECAP_PORT": "port to listen on, default 7860",
     "RECAP_SESSIONS": "most sessions at once, default 32",
     "RECAP_IDLE_MINUTES": "minutes after which an idle session is freed, default 30",
     "RECAP_UPLOAD_MB": "largest uploaded file in MB, default 20",
     "RECAP_IMAGE_MEGAPIXELS": "most pixels of an uploaded image in millions, default 50",
+    "RECAP_CACHE": "folder for the pass times measured on this machine, default ~/.cache/recap",
 }
 
 
@@ -41,6 +46,7 @@ class Settings:
     """What the environment says. See VARIABLES."""
 
     model: str = "demo"
+    revision: str = ""
     device: str = ""
     dtype: str = ""
     max_new_tokens: int = 256
@@ -51,11 +57,13 @@ class Settings:
     idle_minutes: int = 30
     upload_mb: int = 20
     image_megapixels: int = 50
+    cache: str = ""  # `calibration` reads it itself
 
     @property
     def load(self) -> dict[str, Any]:
         """Keyword arguments for load_target, unset ones left out."""
-        return {k: v for k, v in (("device", self.device), ("dtype", self.dtype)) if v}
+        settings = {"revision": self.revision, "device": self.device, "dtype": self.dtype}
+        return {name: value for name, value in settings.items() if value}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -110,7 +118,12 @@ def sweep(sessions: Sessions) -> None:
 def serve(
     settings: Settings, loader: ModelLoader, sessions: Sessions, *, block: bool = True
 ) -> gr.Blocks:
-    """Build the page and serve it until the process ends, or (not `block`) in a thread."""
+    """Build the page and serve it until the process ends, or (not `block`) in a thread.
+
+    Threads hand the interpreter over after SWITCH_S: a decoder waits that long, at most, for the page's
+    Python to let it go on between two operations of the model.
+    """
+    sys.setswitchinterval(SWITCH_S)
     uploads.LIMITS = Limits(settings.upload_mb * 10**6, settings.image_megapixels * 10**6)
     examples = load_examples(Path(settings.examples))
     demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
