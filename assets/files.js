@@ -9,11 +9,12 @@ function createFiles({ source, open, say }) {
     { class: "rt-files" },
     el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.ndjson", "application/x-ndjson", source()) }, "save this trace"),
     el("button", { type: "button", class: "rt-link", onclick: () => input.click() }, "open a trace"),
-    props.script ? el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.html", "text/html", webPage(source())) }, "save as a web page") : null,
+    props.script ? el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.html", "text/html", source() && webPage(source())) }, "save as a web page") : null,
     input,
   );
 
   function save(name, type, text) {
+    if (!text) return say("There is nothing to save yet.");
     const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
     el("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);

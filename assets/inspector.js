@@ -1,18 +1,18 @@
 // The inspector: reads the trace, keeps which run and step is shown, and draws. Mounted once, as the
 // js_on_load of one gr.HTML; `element`, `props`, `watch` are Gradio's (the HTML export makes its own).
 
-const counters = (window.__recapTree = window.__recapTree || { mounts: 0, updates: 0, steps: 0, draws: 0, drawn: [] });
+const counters = (window.__recapTree = window.__recapTree || { mounts: 0, updates: 0, live: 0, steps: 0, draws: 0, drawn: [] });
 counters.mounts += 1;
 
 const MOST_LINES = 20; // more are closed branches, until a person opens them
 const trace = createTrace();
-const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, opened: new Set(), text: "", file: "" };
+const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, live: null, opened: new Set(), text: "", file: "" };
 const host = element.querySelector(".rt") || element;
 const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 // ---- the parts -----------------------------------------------------------------------------------
 
-const runsBar = el("div", { class: "rt-runs", role: "group", "aria-label": "Whose steps are shown" });
+const runsBar = el("div", { class: "rt-runs rt-whose", role: "group", "aria-label": "Whose steps are shown" });
 const summary = el("span", { class: "rt-summary" });
 const race = createRace();
 const raceButton = button("Race the decoders on one clock", "race", () => setRace(!state.race), { class: "rt-button rt-pill rt-race-button" });
@@ -54,10 +54,14 @@ const details = el("div", { class: "rt-details", "aria-live": "polite" });
 const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
 const files = createFiles({ source: () => state.text, open: openFile, say: (text) => (summary.textContent = text) });
 host.replaceChildren(
-  el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
-  race.element,
-  el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
-  empty,
+  el(
+    "div",
+    { class: "rt-view" },
+    el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
+    race.element,
+    el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
+    empty,
+  ),
   createLegend(),
   files.element,
 );
@@ -65,8 +69,10 @@ const body = host.querySelector(".rt-body");
 
 // ---- what is shown -------------------------------------------------------------------------------
 
+// While an answer is made there is its newest step alone, as a run of one step; then the trace comes.
+const live = () => (state.follow ? state.live : null);
 function run() {
-  return trace.runs[state.run] || null;
+  return live() || trace.runs[state.run] || null;
 }
 function shown() {
   return state.peek ?? state.step;
@@ -109,7 +115,7 @@ function setRace(open) {
   race.pause();
   drawRuns();
   draw();
-  if (open) race.go();
+  if (open && !reduced.matches) race.go();
 }
 
 function toggleAll() {
@@ -173,16 +179,16 @@ function draw() {
   layout = layoutTree(step, state.opened, state.all ? Infinity : MOST_LINES);
   drawTree(picture, layout, step, { look, click });
   // As high as this run's largest tree needs, so that nothing jumps between steps.
-  stage.style.height = `${TOP + LINE * Math.max(6, Math.min(now.lines, MOST_LINES)) + 18}px`;
+  stage.style.setProperty("--tree", `${TOP + LINE * Math.max(6, Math.min(now.lines, MOST_LINES)) + 18}px`);
   counters.draws += 1;
   counters.drawn[position] = (counters.drawn[position] || 0) + 1;
 
   slider.max = now.steps.length;
   slider.value = position + 1;
   slider.setAttribute("aria-valuetext", `step ${position + 1} of ${now.steps.length}`);
-  place.textContent = `${position + 1} / ${now.steps.length}`;
+  place.textContent = now.passes ? `pass ${now.passes}` : `${position + 1} / ${now.steps.length}`;
   sentence.setAttribute("aria-live", state.timer || state.peek !== null || !now.turn ? "off" : "polite");
-  sentence.textContent = sentenceOf(step, position);
+  sentence.textContent = sentenceOf(step, now.passes ? now.passes - 1 : position);
   picture.setAttribute("aria-label", `Candidate tree. ${sentence.textContent}`);
   allButton.hidden = !layout.folded && !state.all;
   stepStrip.mark(position);
@@ -221,22 +227,24 @@ function click(spot) {
 
 function drawRuns() {
   runsBar.replaceChildren(
-    ...trace.runs.map((r, index) =>
+    ...(live() ? [live()] : trace.runs).map((r, index) =>
       el(
         "button",
-        { type: "button", class: "rt-button rt-pill", "aria-pressed": String(index === state.run && !state.race), onclick: () => chooseRun(index) },
+        { type: "button", class: "rt-button rt-pill", "aria-pressed": String((r === live() || index === state.run) && !state.race), onclick: () => chooseRun(index) },
         nameOf(r),
       ),
     ),
   );
   race.update(trace.runs);
-  raceButton.hidden = trace.runs.filter((r) => r.turn).length < 2;
+  raceButton.hidden = Boolean(live()) || trace.runs.filter((r) => r.turn).length < 2;
   const now = run();
   if (!now) return (summary.textContent = "");
-  const grown = now.tokens.length;
-  const passes = now.steps.length;
+  const grown = now.grown || now.tokens.length;
+  const passes = now.passes || now.steps.length;
   const seconds = now.ms[now.ms.length - 1] / 1000;
-  const figures = passes
+  const figures = now.passes
+    ? [count(grown, "token"), count(passes, "pass", "passes"), "being made"]
+    : passes
     ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
     : ["reading"];
   if (state.file) figures.unshift(`file: ${state.file}`);
@@ -254,10 +262,31 @@ function openFile(text, name) {
   goTo(0);
 }
 
+// The newest step of the answer in the chat, a few times a second; runs beside it are not shown.
+function showLive({ detail }) {
+  const was = state.live;
+  state.live = null;
+  if (detail && !detail.beside) {
+    const step = readStep(detail.step);
+    const whole = { text: detail.text, id: null, step: -1, row: -1, source: "own", whole: true };
+    const made = { start: detail.start, steps: [step], tokens: [whole], turn: null, ms: [0, 1], lines: linesOf(step) };
+    counters.live += 1;
+    if (!was || was.start.turn !== detail.start.turn) {
+      if (state.race) setRace(false);
+      setFollow(true);
+    }
+    state.live = Object.assign(made, { passes: detail.passes, grown: detail.tokens });
+  } else if (!was) return;
+  state.peek = state.row = state.pinned = null;
+  drawRuns();
+  draw();
+}
+
 function update() {
   const text = String(props.value || "");
   counters.updates += 1;
   state.file = "";
+  state.live = null;
   show(text);
 }
 
@@ -284,6 +313,7 @@ function show(text) {
 
 setFollow(true);
 watch("value", update);
+window.addEventListener("recap-live", showLive);
 update();
 if (run() && run().start.recorded) {
   // at the first paint: the step that accepted most

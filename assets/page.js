@@ -1,12 +1,72 @@
-// Runs once when the page has loaded: names what Gradio leaves nameless for a screen reader.
+// Runs once when the page has loaded: the chat's live text, and what Gradio leaves unsaid.
 () => {
   const chat = document.querySelector("#chat");
-  if (!chat) return;
+  const main = document.querySelector("#main");
+  if (!chat || !main) return;
+
+  // Names for a screen reader; what a person typed arrives as character references, see texts.verbatim.
   const name = () => {
     for (const image of chat.querySelectorAll("button img:not([alt]), button img[alt='']")) {
       image.alt = "Image in the conversation; press to enlarge";
     }
+    for (const bubble of chat.querySelectorAll("[data-testid=user]")) {
+      const said = `You: ${bubble.innerText.trim() || "an image"}`;
+      if (bubble.getAttribute("aria-label") !== said) bubble.setAttribute("aria-label", said);
+    }
   };
-  new MutationObserver(name).observe(chat, { childList: true, subtree: true });
+  new MutationObserver(name).observe(chat, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });
   name();
+
+  // A copied question is what was typed.
+  chat.addEventListener(
+    "click",
+    (event) => {
+      const row = event.target.closest("button[aria-label^=Copy], button[title^=Copy]")?.closest(".user-row, .message-row.user");
+      if (!row) return;
+      event.stopImmediatePropagation();
+      const text = [...row.querySelectorAll("[data-testid=user]")].map((bubble) => bubble.innerText).join("\n");
+      navigator.clipboard?.writeText(text.trim());
+    },
+    true,
+  );
+
+  // The answer while it is made: plain text in the last bubble; the finished answer takes its place.
+  window.addEventListener("recap-live", ({ detail: live }) => {
+    const bubbles = chat.querySelectorAll("[data-testid=bot]");
+    const bubble = bubbles[bubbles.length - 1];
+    let shown = chat.querySelector(".rc-live");
+    if (!live || !bubble || live.beside) return shown?.remove();
+    if (shown?.parentElement !== bubble) {
+      shown?.remove();
+      shown = Object.assign(document.createElement("div"), { className: "rc-live" });
+      shown.setAttribute("aria-hidden", "true"); // the chat's log speaks the finished answer
+      bubble.append(shown);
+    }
+    shown.textContent = live.text;
+    const log = bubble.closest("[role=log]");
+    if (log && log.scrollHeight - log.scrollTop - log.clientHeight < 120) log.scrollTop = log.scrollHeight;
+  });
+
+  // What stands above the two columns; they fill the rest of the window (page.css).
+  const measure = () => {
+    const above = Math.round(main.getBoundingClientRect().top + window.scrollY);
+    document.documentElement.style.setProperty("--above", `${above}px`);
+  };
+  new ResizeObserver(measure).observe(document.querySelector("#head"));
+  const picker = document.querySelector("#examples");
+  if (picker) new ResizeObserver(measure).observe(picker);
+  window.addEventListener("resize", measure);
+  measure();
+
+  // A question that is longer than the room that is left is said before it is sent.
+  document.addEventListener("input", (event) => {
+    if (!event.target.matches?.("#box textarea")) return;
+    const room = document.querySelector(".rc-room");
+    if (!room) return;
+    room.dataset.said ??= room.textContent;
+    const tokens = Math.ceil(event.target.value.length / 3.5);
+    const full = tokens > 0.9 * Number(room.dataset.left);
+    room.textContent = full ? `This question has about ${tokens} tokens, and ${room.dataset.left} are left: shorten it, or clear the conversation.` : room.dataset.said;
+    room.classList.toggle("rc-full", full);
+  });
 }

@@ -48,7 +48,7 @@ function createTokenStrip(on) {
   function newToken(token) {
     const span = el("span", { class: `rt-token rt-by-${token.source === "own" ? "own" : sourceOf(token.source).key}`, dir: "ltr" });
     span.dataset.row = token.row;
-    span.textContent = showToken(token.text, 40);
+    span.textContent = token.whole ? token.text : showToken(token.text, 40);
     span.addEventListener("mouseenter", () => token.step >= 0 && on.peek(token.step, token.source === "own" ? OWN : token.row));
     return span;
   }

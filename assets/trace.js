@@ -73,12 +73,14 @@ function createTrace() {
   const trace = { runs: [], bad: 0, feed };
   let consumed = 0;
   let head = "";
+  let current = null; // the run that lines belong to
 
   function feed(text) {
     const firstLine = text.slice(0, Math.max(0, text.indexOf("\n")));
     const anew = text.length < consumed || firstLine !== head;
     if (anew) {
       trace.runs = [];
+      current = null;
       trace.bad = 0;
       consumed = 0;
       head = firstLine;
@@ -103,10 +105,12 @@ function createTrace() {
         const text = data.first_text ?? "";
         run.tokens.push({ text, id: data.first_token, step: -1, row: -1, source: "own" });
       }
-      trace.runs.push(run);
+      const at = trace.runs.findIndex((other) => nameOf(other) === nameOf(run));
+      trace.runs.splice(at < 0 ? trace.runs.length : at, 1, run); // a decoder that ran again counts anew
+      current = run;
       return;
     }
-    const run = trace.runs[trace.runs.length - 1];
+    const run = current;
     if (!run) trace.bad += 1;
     else if (data.type === "turn") run.turn = data;
     else if (data.type === "step") {

@@ -133,8 +133,7 @@ function detailsOf(spot) {
   return el(
     "div",
     { class: "rt-detail" },
-    el("div", { class: "rt-detail-head" }, literal, el("span", { class: `rt-tag rt-tag-${kind}` }, KINDS[kind])),
-    list,
+    el("div", { class: "rt-about" }, el("div", { class: "rt-detail-head" }, literal, el("span", { class: `rt-tag rt-tag-${kind}` }, KINDS[kind])), list),
     votesOf(node),
   );
 }

@@ -5,12 +5,19 @@ Each runs on a fork of the conversation, so the conversation itself does not mov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from .chat import Conversation
 from .drafters.base import Drafter
 from .engine import Answer, stream
 from .trace import Turn
+
+LIKELIEST = 8
+"""Tokens a place that `gap` looks at."""
 
 
 def answer_apart(
@@ -40,6 +47,36 @@ def first_difference(ids: Sequence[int], reference: Sequence[int]) -> int | None
     return None if len(ids) == len(reference) else min(len(ids), len(reference))
 
 
-def identical(turn: Turn, reference: Turn) -> bool:
-    """Whether two answers have the same tokens."""
-    return turn.token_ids == reference.token_ids
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How close the choice was where two answers part.
+
+    place: of the first token that differs, from 1. logits: distance of the two tokens' logits at that
+    place (0 is a tie); None if one of them was not among the target's likeliest there.
+    """
+
+    place: int
+    logits: float | None = None
+
+
+def gap(conversation: Conversation, turn: Turn, reference: Turn) -> Gap | None:
+    """Where and how closely `turn` differs from `reference`; None if it does not.
+
+    Both must answer the conversation's last question. What they have in common is verified once more, as
+    one chain, on a copy of the conversation: logits of other passes differ in their last bits.
+    """
+    place = first_difference(turn.token_ids, reference.token_ids)
+    if place is None:
+        return None
+    both = (turn.token_ids, reference.token_ids)
+    if not 0 < place < min(map(len, both)):
+        return Gap(place + 1)
+    twin = conversation.fork()
+    common = turn.token_ids[:place]
+    chain = np.tri(place, dtype=bool)
+    seen = twin.target.verify(twin.state, common, range(place), chain, top_k=LIKELIEST)
+    ids = seen.top_ids[-1].tolist()
+    if any(ids_[place] not in ids for ids_ in both):
+        return Gap(place + 1)
+    a, b = (float(seen.top_probs[-1][ids.index(ids_[place])]) for ids_ in both)
+    return Gap(place + 1, abs(math.log(a / b)) if min(a, b) > 0 else None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .budget import PassCost
 from .session import Session
@@ -80,6 +80,11 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        """The sessions, least recently used first."""
+        with self._lock:
+            return iter(list(self._sessions.values()))
 
     def get(self, id_: str) -> Session | None:
         """The session with that id, or None if it is not there (any more)."""

@@ -9,19 +9,50 @@ import copy
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from .budget import PassCost
 from .chat import Conversation
+from .compare import Gap
 from .config import RecapConfig
 from .drafters import Drafter, make_drafter
+from .drafters.recap import RecapDrafter
 from .engine import Answer
-from .memory import PersistentMemory
 from .targets.base import Target
-from .trace import Turn
+from .trace import Step, Turn
+
+LEARNING = ("recap", "token_recycling")
+"""Decoders whose memory outlives an answer."""
+
+
+@dataclass
+class Clock:
+    """What a watch says of one run, between its first pass and its last: `wall_s`, the `tokens` that
+    came in that time, and the processor seconds that other threads took (`others_s`)."""
+
+    wall_s: float = 0.0
+    tokens: int = 0
+    others_s: float = 0.0
+
+    def time(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Pass the steps on and note the time; to be used in the thread that decodes."""
+        begun = others = None
+        for step in steps:
+            now, busy = time.perf_counter(), time.process_time() - time.thread_time()
+            if begun is None or others is None:
+                begun, others = now, busy
+            else:
+                self.tokens += len(step.token_ids)
+            self.wall_s, self.others_s = now - begun, busy - others
+            yield step
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Speed by the wall; 0.0 with fewer than two passes."""
+        return self.tokens / self.wall_s if self.wall_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +65,40 @@ class RecapSettings:
     warm: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that waits for its answer: text, image files, decoder, most tokens of the answer, the
+    place of its message in the session's messages, and what is to be said with the answer."""
+
+    text: str
+    paths: tuple[str, ...]
+    decoder: str
+    limit: int
+    at: int
+    note: str = ""
+
+
 @dataclass
 class TurnRecord:
     """One question of a session and every decoder's run of it; `decoder` made the answer shown.
 
-    at: place of the question in the session's messages. paces: decoder -> (seconds, tokens) after each
-    pass. memory: Recap's persistent memory as it was before this turn. again: Recap's run of the turn
-    with changed settings. untraced: Recap's run with recording off.
+    at: place of the question in the session's messages (-1: not asked on the page). paces: decoder -> (seconds, tokens) after each
+    pass. clocks: decoder -> what a watch says. before: the drafters that learn as they were before this
+    turn (kept for the last turn alone). order: the decoders as they ran, first to last. gaps: decoder ->
+    how close the choice was where its answer first differs. again: Recap's run of the turn with changed
+    settings. untraced: Recap's run with recording off.
     """
 
     question: str
     paths: tuple[str, ...]
     decoder: str
-    at: int = 0
+    at: int = -1
     runs: dict[str, Turn] = field(default_factory=dict)
     paces: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
-    memory: PersistentMemory | None = None
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    before: dict[str, Drafter] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    gaps: dict[str, Gap] = field(default_factory=dict)
     again: Turn | None = None
     untraced: Turn | None = None
     trace: str = ""
@@ -72,9 +121,18 @@ class Session:
         self.settings = RecapSettings()
         self.turns: list[TurnRecord] = []
         self.messages: list[dict[str, Any]] = []
+        self.asked: list[Question] = []
+        """The question of every pair of messages, refused ones included."""
+        self.pending: Question | None = None
+        self.answering: Question | None = None
+        self.said = ("", "")
+        """The page's status line and its kind, see `texts.status`."""
+        self.comparisons = 0
+        """How many were made: their order goes round with it."""
         self.used = time.monotonic()
         self._drafters: dict[str, Drafter] = {}
         self._busy = threading.Lock()
+        self._taking = threading.Lock()
         self._answer: Answer | None = None
         self._interrupts = 0
         self._seen = 0  # interrupts when the work that runs now began
@@ -85,33 +143,53 @@ class Session:
     def drafter(self, name: str) -> Drafter:
         """This session's drafter of that name, its memory kept from earlier turns (if warm)."""
         if name not in self._drafters:
-            if name == "recap":
-                self._drafters[name] = self.recap(None)
-            else:
-                self._drafters[name] = make_drafter(name, vocab_size=self.target.vocab_size)
+            made = self.recap(None) if name == "recap" else self._make(name)
+            self._drafters[name] = made
         drafter = self._drafters[name]
         if name == "recap" and not self.settings.warm:
             drafter.reset()
         return drafter
 
-    def recap(self, memory: PersistentMemory | None) -> Drafter:
-        """A Recap drafter with the session's settings over `memory` (None: an empty one)."""
+    def recap(self, like: Drafter | None, *, copied: bool = True) -> Drafter:
+        """A Recap drafter with the session's settings that knows what `like` learned (a copy of it, or
+        the very same memory), if its rows fit the settings; else nothing."""
         config, cost = self.settings.config, self.cost if self.settings.fit else None
-        size = self.target.vocab_size
-        return make_drafter("recap", vocab_size=size, config=config, memory=memory, cost=cost)
+        if not isinstance(like, RecapDrafter) or like.top_k != config.top_k:
+            return self._make("recap", config=config, cost=cost)
+        memory, acceptance = like.memory, like.acceptance
+        if copied:
+            memory, acceptance = copy.deepcopy((memory, acceptance))
+        made = self._make("recap", config=config, memory=memory, cost=cost)
+        made.acceptance = acceptance
+        return made
+
+    def _make(self, name: str, **settings: Any) -> Any:
+        return make_drafter(name, vocab_size=self.target.vocab_size, **settings)
 
     def configure(self, settings: RecapSettings) -> None:
         """Use these settings from the next run on; what Recap remembers stays if its rows fit."""
         if settings == self.settings:
             return
         self.settings = settings
-        old = self._drafters.pop("recap", None)
-        if old is not None and old.top_k == settings.config.top_k:
-            self._drafters["recap"] = self.recap(memory_of(old))
+        if old := self._drafters.pop("recap", None):
+            self._drafters["recap"] = self.recap(old, copied=False)
 
-    def remembered(self) -> PersistentMemory | None:
-        """A copy of what Recap's persistent memory holds now."""
-        return copy.deepcopy(memory_of(self.drafter("recap")))
+    def begin(self, record: TurnRecord) -> None:
+        """Open a turn: keep what is known before it, for runs of it that start from there."""
+        for earlier in self.turns:
+            earlier.before = {}
+        recap, table = (self.drafter(name) for name in LEARNING)
+        record.before = {"recap": self.recap(recap), "token_recycling": copy.deepcopy(table)}
+
+    def as_before(self, record: TurnRecord, name: str) -> Drafter:
+        """A drafter that knows what it knew before the turn; for a turn whose past was dropped, what
+        it knows now. This session's own drafters learn nothing from it."""
+        if name not in LEARNING:
+            return self._make(name)
+        known = record.before.get(name) or self.drafter(name)
+        if name == "recap":
+            return self.recap(known if self.settings.warm else None)
+        return copy.deepcopy(known)
 
     def forget(self) -> None:
         """Empty every memory of this session; the conversation stays."""
@@ -121,16 +199,26 @@ class Session:
     def clear(self) -> None:
         """A new conversation. Memories stay, as they do between requests in one isolation area."""
         self.conversation = Conversation(self.target)
-        self.turns, self.messages = [], []
+        self.turns, self.messages, self.asked = [], [], []
+        self.pending = None
 
-    def undo(self) -> TurnRecord | None:
-        """Drop the last question and its answer -> its record, None if there is none."""
-        if not self.turns:
+    def take(self) -> Question | None:
+        """The question that waits for its answer, once; None if there is none (any more)."""
+        with self._taking:
+            question, self.pending = self.pending, None
+        return question
+
+    def undo(self) -> Question | None:
+        """Drop the last question, answered or refused, and its answer -> it, None if there is none."""
+        self.pending = None
+        if not self.asked:
             return None
-        record = self.turns.pop()
-        self.conversation.undo()
-        del self.messages[record.at :]
-        return record
+        question = self.asked.pop()
+        del self.messages[question.at :]
+        if self.turns and self.turns[-1].at >= question.at:
+            self.turns.pop()
+            self.conversation.undo()
+        return question
 
     # ---- one thing at a time
 
@@ -186,8 +274,3 @@ class Session:
         if answer is not None:
             answer.stop()
         return answer is not None
-
-
-def memory_of(drafter: Drafter) -> PersistentMemory | None:
-    """The persistent memory of a Recap drafter, None for other drafters."""
-    return getattr(drafter, "memory", None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 import pytest
 
+from recap.compare import Gap
 from recap.config import RecapConfig
 from recap.service import ModelLoader, NotReadyError, Sessions
 from recap.session import RecapSettings, Session
@@ -118,7 +121,7 @@ def test_new_settings_and_no_trace_on_the_same_turn(target):
     session = Session(target)
     finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=40))
     record, ids = session.turns[-1], list(session.conversation.ids)
-    learned = session.remembered()
+    learned = copy.deepcopy(session.drafter("recap").memory)
     finish(work.again(session))
     work.untraced(session)
     assert record.again.token_ids == record.untraced.token_ids == record.runs["recap"].token_ids
@@ -128,7 +131,58 @@ def test_new_settings_and_no_trace_on_the_same_turn(target):
     assert record.again.token_ids == record.runs["recap"].token_ids
     assert record.again.passes >= record.runs["recap"].passes
     assert list(session.conversation.ids) == ids
-    assert (session.remembered().ids == learned.ids).all()
+    assert (session.drafter("recap").memory.ids == learned.ids).all()
+
+
+def test_a_comparison_on_demand_runs_all_again_from_what_was_known_before(target):
+    """Run twice, each decoder makes the same trees: it has not learned from its first run of the turn."""
+    session = Session(target)
+    finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=40))
+    finish(work.answer(session, "7 8", [], "token_recycling", max_new_tokens=40))
+    record = session.turns[-1]
+    assert session.turns[0].before == {}  # kept for the last turn alone
+    list(work.compare(session))
+    first = dict(record.runs)
+    order = list(record.order)
+    list(work.compare(session, anew=True))
+    again = list(record.order)
+    list(work.compare(session, anew=True))
+    assert [sorted(o) for o in (order, again, record.order)] == [sorted(first)] * 3
+    assert again != record.order  # the order goes round
+    assert {name: turn.levels for name, turn in record.runs.items()} == {
+        name: turn.levels for name, turn in first.items()
+    }
+
+
+def test_only_chosen_decoders_are_compared(target):
+    session = Session(target)
+    finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=20))
+    list(work.compare(session, ["autoregressive", "recap"]))
+    assert set(session.turns[-1].runs) == {"recap", "autoregressive"}
+    assert list(work.compare(session, [])) == []
+
+
+def test_where_answers_part_and_how_closely(target):
+    """The margin is the distance of the two tokens' logits where the answers part."""
+    session = Session(target)
+    finish(work.answer(session, QUESTION, [], "recap", max_new_tokens=20))
+    list(work.compare(session))
+    record = session.turns[-1]
+    assert record.gaps == {}
+    plain = record.runs["autoregressive"]
+    context = [int(w) for w in QUESTION.split()] + list(plain.token_ids[:5])
+    logits = target.logits(context)
+    second = int((-logits).argsort(kind="stable")[1])
+    other = replace(plain, token_ids=(*plain.token_ids[:5], second, *plain.token_ids[6:]))
+    record.runs["prompt_lookup"] = other
+    work.note_gaps(session, record)
+    found = record.gaps["prompt_lookup"]
+    assert found.place == 6
+    assert found.logits == pytest.approx(logits.max() - logits[second], abs=1e-3)
+    record.runs["prompt_lookup"] = replace(plain, token_ids=(*plain.token_ids[:5], 0, 0))
+    work.note_gaps(session, record)
+    assert record.gaps["prompt_lookup"] == Gap(6, None)  # 0 is nowhere near
+    assert session.conversation.answer_ids == record.runs["recap"].token_ids
 
 
 def test_stop_ends_within_a_pass():

@@ -10,7 +10,7 @@ import gradio as gr
 from ..drafters import DECODERS
 from ..service import NotReadyError
 from ..session import Session
-from . import messages, texts, work
+from . import messages, work
 from .handlers import Handlers
 
 LOAD_S = 600.0
@@ -66,11 +66,11 @@ class Api:
             raise gr.Error(
                 "There is no answer to compare: call /chat first.", print_exception=False
             )
-        for _ in work.compare(session, only_cheap=False):
+        for _ in work.compare(session):
             pass
         record = session.turns[-1]
-        name, reference = texts.reference_of(record)
-        limit = texts.compared_tokens(record)
+        name, reference = work.reference_of(record)
+        limit = work.compared_tokens(record)
         same = {
             decoder: turn.token_ids[:limit] == reference.token_ids[:limit]
             for decoder, turn in record.runs.items()

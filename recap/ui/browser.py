@@ -158,7 +158,8 @@ class Person:
     def compared(self, n: int = 4) -> None:
         """Wait until n decoders stand in the table."""
         rows = self.page.locator("#results tbody tr")
-        self.until(lambda: rows.count() >= n, f"{n} decoders in the table")
+        runs = self.page.locator(".rt-whose .rt-button")
+        self.until(lambda: rows.count() >= n <= runs.count(), f"{n} decoders in table and tree")
 
     def decoder(self, name: str) -> None:
         self.page.locator("#decoder").get_by_role("radio", name=name, exact=True).check()

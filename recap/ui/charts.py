@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..session import TurnRecord
-from ..trace import LEVELS, LevelCount, Turn
+from ..trace import LEVELS, LevelCount
 
 DECODER_NAMES = {
     "recap": "Recap",
@@ -48,22 +48,24 @@ DASHES = {
 }
 
 
-def level_counts(runs: dict[str, Turn]) -> list[tuple[str, LevelCount]]:
-    """Recap's levels, then Token Recycling's table, as far as these decoders ran."""
-    found: list[tuple[str, LevelCount]] = []
-    if "recap" in runs:
-        found += [(name, runs["recap"].levels.get(name, LevelCount())) for name in LEVELS]
-    if "token_recycling" in runs:
-        found.append(("table", runs["token_recycling"].levels.get("table", LevelCount())))
-    return found
+def level_counts(turns: list[TurnRecord]) -> list[tuple[str, LevelCount]]:
+    """Recap's levels, then Token Recycling's table, summed over the turns, as far as these ran."""
+    total: dict[str, LevelCount] = {}
+    for record in turns:
+        for decoder, levels in (("recap", LEVELS), ("token_recycling", ("table",))):
+            if decoder in record.runs:
+                counted = record.runs[decoder].levels
+                for name in levels:
+                    total[name] = total.get(name, LevelCount()) + counted.get(name, LevelCount())
+    return list(total.items())
 
 
-def levels_chart(runs: dict[str, Turn], *, measured: str) -> go.Figure:
-    """Look-ups, hits and accepted hits per level beside Token Recycling's table, one turn.
+def levels_chart(turns: list[TurnRecord], *, measured: str, title: str) -> go.Figure:
+    """Look-ups, hits and accepted hits per level beside Token Recycling's table, over these turns.
 
     Three panels with a scale each: there are far more look-ups than accepted hits.
     """
-    counts = level_counts(runs)
+    counts = level_counts(turns)
     parts = (("look-ups", "lookups"), ("hits", "hits"), ("accepted hits", "accepted"))
     figure = make_subplots(
         cols=3,
@@ -93,9 +95,9 @@ def levels_chart(runs: dict[str, Turn], *, measured: str) -> go.Figure:
         )
     figure.update_yaxes(autorange="reversed")
     figure.update_layout(showlegend=False)
-    figure = finish(figure, title="", measured=measured)
+    figure = finish(figure, title=title, measured=measured)
     figure.update_xaxes(showgrid=False)
-    figure.update_layout(height=280, margin={"l": 150, "r": 6, "t": 62, "b": 8})
+    figure.update_layout(height=290, margin={"l": 150, "r": 6, "t": 84, "b": 8})
     return figure
 
 
@@ -190,10 +192,10 @@ SYMBOLS = {
 def finish(figure: go.Figure, *, title: str, measured: str) -> go.Figure:
     """The look that all charts share; `measured` says n, model, hardware and dtype."""
     head, rest = measured.split("; ", 1)
-    said = f"<sub>{escape(head)}; {'<br>' if title else ''}{escape(rest)}</sub>"
+    said = f"<sub>{escape(head)};<br>{escape(rest)}</sub>"
     figure.update_layout(
         title={
-            "text": f"{title}<br>{said}" if title else said,
+            "text": f"{title}<br>{said}",
             "font": {"size": 14},
             "x": 0,
             "xref": "paper",

@@ -8,11 +8,15 @@ from typing import Any
 import gradio as gr
 
 from ..service import ModelLoader, Sessions
-from ..session import Session, TurnRecord
+from ..session import Session
 from . import charts, settings, texts, work
+from .charts import DECODER_NAMES
 
 Updates = dict[Any, Any]
 """Component -> its new value."""
+
+Live = tuple[str, str, str]
+"""What the page hears while a decoder runs: newest step, status line, table."""
 
 
 class Compared:
@@ -21,85 +25,113 @@ class Compared:
     loader: ModelLoader
     sessions: Sessions
     parts: Any
+    max_new_tokens: int
 
-    def compare(self, id_: str) -> Iterator[Updates]:
-        """After an answer: the other decoders on the same turn; the chat is not touched."""
-        yield from self._compare(id_, only_cheap=self.loader.name != "demo")
+    def known(self, id_: str) -> Session | None:
+        """The page's session, if there is one."""
+        return self.sessions.get(id_) if id_ else None
 
-    def compare_all(self, id_: str) -> Iterator[Updates]:
-        """The same, dear runs included; then Recap with recording off, to tell what the trace costs."""
-        p = self.parts
-        yield {p.status: texts.status("the other decoders run on this turn")}
-        yield from self._compare(id_, only_cheap=False)
-        session = self.sessions.get(id_) if id_ else None
-        if session is not None and session.turns:
-            work.untraced(session)
-            record = session.turns[-1]
-            done = texts.status("every decoder has run on this turn", kind="done")
-            yield {p.results: texts.results_table(record), p.status: done}
+    def compare(self, id_: str, chosen: list[str]) -> Iterator[Live]:
+        """After an answer: the chosen decoders that have not run this turn; dear ones are left out."""
+        yield from self._compare(id_, chosen, only_cheap=self.loader.name != "demo")
 
-    def _compare(self, id_: str, *, only_cheap: bool) -> Iterator[Updates]:
-        p = self.parts
-        session = self.sessions.get(id_) if id_ else None
-        if session is None or not session.turns:
-            yield {p.results: texts.nothing()}
+    def compare_anew(self, id_: str, chosen: list[str]) -> Iterator[Live]:
+        """On demand: all chosen decoders, dear ones too; then Recap with recording off, to tell what the
+        trace costs."""
+        session = self.known(id_)
+        if session is None or not session.turns or not chosen:
+            said = "Choose at least one decoder." if not chosen else "Ask something first."
+            yield "", texts.status(said, kind="error"), texts.table_or_nothing(session)
             return
-        record = session.turns[-1]
-        for progress in work.compare(session, only_cheap=only_cheap):
-            update: Updates = {p.trace: progress.trace}
-            if progress.turn is not None:
-                update[p.results] = texts.results_table(record)
-            yield update
-        yield self.results(session, record)
+        yield from self._compare(id_, chosen, anew=True)
+        if "recap" in chosen:
+            work.untraced(session)
+        session.said = ("the chosen decoders have run on this turn", "done")
 
-    def results(self, session: Session, record: TurnRecord) -> Updates:
-        """Table, verdict and charts of the last turn and of the conversation."""
-        p = self.parts
-        shown = record.runs[record.decoder]
-        turns = len(session.turns)
-        this = texts.measured(shown, n=f"1 turn, {shown.tokens} tokens")
-        tokens = sum(r.runs[r.decoder].tokens for r in session.turns)
-        turns_word = "1 turn" if turns == 1 else f"{turns} turns"
-        whole = texts.measured(shown, n=f"{turns_word}, {tokens} tokens")
-        updates: Updates = {
-            p.results: texts.results_table(record),
-            p.speed: shown_plot(charts.speed_chart(record.paces, measured=this)),
-            p.accepted: shown_plot(charts.accepted_chart(session.turns, measured=whole)),
-            p.warming: shown_plot(charts.warming_chart(session.turns, measured=whole)),
-        }
-        if charts.level_counts(record.runs):
-            updates[p.levels] = shown_plot(charts.levels_chart(record.runs, measured=this))
-        return updates
+    def _compare(self, id_: str, chosen: list[str], **how: bool) -> Iterator[Live]:
+        session = self.known(id_)
+        if session is None:
+            return
+        for progress in work.compare(session, chosen, **how):
+            name = DECODER_NAMES[progress.decoder]
+            table = texts.table_or_nothing(session, running=f"{name}: {progress.phase}")
+            yield progress.live, texts.status(*session.said), table
 
-    def again(self, id_: str, *changed: Any) -> Iterator[Updates]:
+    def again(self, id_: str, *changed: Any) -> Iterator[Live]:
         """Recap once more on the last turn, with the settings as they stand now."""
-        p = self.parts
-        session = self.sessions.get(id_) if id_ else None
+        session = self.known(id_)
         if session is None or not session.turns:
-            yield {p.status: texts.status("Ask something first.", kind="error")}
+            yield "", texts.status("Ask something first.", kind="error"), texts.nothing()
             return
         session.configure(settings.read(changed))
-        record = session.turns[-1]
         for progress in work.again(session):
-            yield {p.trace: progress.trace}
-        said = "Recap ran again with these settings: see the table"
-        yield {
-            p.results: texts.results_table(record),
-            p.speed: charts.speed_chart(
-                record.paces, measured=texts.measured(record.runs[record.decoder], n="1 turn")
-            ),
-            p.status: texts.status(said, kind="done"),
+            table = texts.table_or_nothing(session, running=f"Recap: {progress.phase}")
+            yield progress.live, texts.status(*session.said), table
+        session.said = ("Recap ran again with these settings: see the table", "done")
+
+    def compared(self, id_: str) -> Updates:
+        """After a comparison: the session as it stands. A newer question shows itself."""
+        session = self.known(id_)
+        if session is None or session.pending or session.answering:
+            return gr.skip()
+        if not session.turns:
+            return {self.parts.live: ""}
+        return self.everything(session) | {self.parts.status: texts.status(*session.said)}
+
+    # ---- the session as components show it
+
+    def turn(self, session: Session | None) -> Updates:
+        """Tree and table of the last turn, and what room is left."""
+        p = self.parts
+        updates: Updates = {
+            p.trace: session.turns[-1].trace if session and session.turns else "",
+            p.live: "",
+            p.results: texts.table_or_nothing(session),
         }
+        if session is not None:
+            used = len(session.conversation.ids)
+            updates[p.room] = texts.room(session.target, used, self.max_new_tokens)
+        return updates
+
+    def everything(self, session: Session | None) -> Updates:
+        """Tree, table and charts; charts without a turn are hidden: an empty one is noise to a screen
+        reader."""
+        p = self.parts
+        updates = self.turn(session)
+        figures = self.figures(session) if session and session.turns else {}
+        for plot in (p.levels, p.levels_all, p.speed, p.accepted, p.warming):
+            figure = figures.get(plot)
+            updates[plot] = gr.update(value=figure, visible=figure is not None)
+        return updates
+
+    def figures(self, session: Session) -> Updates:
+        """The charts of the last turn and of the conversation."""
+        p, record, turns = self.parts, session.turns[-1], session.turns
+        shown = record.runs[record.decoder]
+        this = texts.measured(shown, n=f"1 turn, {shown.tokens} tokens")
+        tokens = sum(r.runs[r.decoder].tokens for r in turns)
+        whole = texts.measured(shown, n=f"{texts.count(len(turns), 'turn')}, {tokens} tokens")
+        found: Updates = {
+            p.speed: charts.speed_chart(record.paces, measured=this),
+            p.accepted: charts.accepted_chart(turns, measured=whole),
+            p.warming: charts.warming_chart(turns, measured=whole),
+        }
+        if charts.level_counts([record]):
+            found[p.levels] = charts.levels_chart([record], measured=this, title="This turn")
+        both = [r for r in turns if {"recap", "token_recycling"} <= r.runs.keys()]
+        if len(both) > 1:
+            tokens = sum(r.runs["recap"].tokens for r in both)
+            n = f"{len(both)} turns that both ran, {tokens} tokens"
+            said = texts.measured(shown, n=n)
+            found[p.levels_all] = charts.levels_chart(
+                both, measured=said, title="This conversation"
+            )
+        return found
 
     def forget(self, id_: str) -> Updates:
         """Empty every memory of this session."""
-        session = self.sessions.get(id_) if id_ else None
+        session = self.known(id_)
         if session is not None:
             with session.busy():
                 session.forget()
         return {self.parts.status: texts.status("all memories of this page are empty", kind="done")}
-
-
-def shown_plot(figure: Any) -> gr.Plot:
-    """A chart filled for the first time becomes visible: an empty one is noise to a screen reader."""
-    return gr.Plot(value=figure, visible=True)

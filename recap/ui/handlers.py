@@ -1,4 +1,10 @@
-"""What happens on the page: each method is one event. They keep a session's id and nothing else."""
+"""What happens on the page: each method is one event. They keep a session's id and nothing else.
+
+A question takes three events: `begin` shows it and lets it wait in its session, `decode` makes the
+answer, `finish` shows the session as it stands then. Only `decode` (and `Compared.compare`) runs beside a
+decoder, so their outputs are the three components of LIVE alone, and plain values: Gradio builds a
+component anew for every output that is left out or updated by its properties, which costs 10 ms.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +15,18 @@ from typing import Any
 import gradio as gr
 
 from ..service import ModelLoader, NotReadyError, Sessions
-from ..session import Session
+from ..session import Question, Session
 from . import settings, texts, work
-from .compared import Compared, Updates
+from .compared import Compared, Live, Updates
 from .examples import Example
-from .messages import clean
+from .messages import clean, uploaded
 from .uploads import for_page, name_list
 
 FREED = (
     "*This conversation had been idle or disconnected for too long and was freed on the server. "
     "A new one starts here; the model no longer knows what came before.*"
 )
+ASK_FIRST = "Type a question first."
 
 
 class Handlers(Compared):
@@ -41,7 +48,7 @@ class Handlers(Compared):
 
     def session(self, id_: str, request: gr.Request) -> tuple[Session, bool]:
         """The page's session, a new one if there is none -> (session, whether an older one was freed)."""
-        known = self.sessions.get(id_) if id_ else None
+        known = self.known(id_)
         if known is not None:
             return known, False
         owner = request.session_hash or ""
@@ -62,20 +69,19 @@ class Handlers(Compared):
         try:
             target = self.loader.target
         except NotReadyError as error:
-            yield {
-                p.model: texts.status(str(error), kind="error"),
-                p.status: texts.status(str(error), kind="error"),
-            }
+            line = texts.status(str(error), kind="error")
+            yield {p.model: line, p.status: line}
             return
         yield {
             p.model: texts.model_line(target, self.loader.seconds),
             p.status: texts.status("ready", kind="done"),
+            p.room: texts.room(target, 0, self.max_new_tokens),
             p.notes: texts.notes(target),
         }
 
-    # ---- chat
+    # ---- a question
 
-    def answer(
+    def begin(
         self,
         message: dict[str, Any] | None,
         decoder: str,
@@ -83,16 +89,21 @@ class Handlers(Compared):
         request: gr.Request,
         *changed: Any,
     ) -> Iterator[Updates]:
-        """One question from the text box, streamed. changed: the settings, as `settings.read` takes them."""
+        """A question from the text box. changed: the settings, as `settings.read` takes them."""
         p = self.parts
+        session = self.known(id_)
         try:
             text = clean((message or {}).get("text") or "")
         except ValueError as error:
+            if session is not None:
+                session.said = (str(error), "error")
             yield {p.status: texts.status(str(error), kind="error")}
             return
         files = [str(f) for f in (message or {}).get("files") or []]
         if not text and not files:
-            yield {p.status: texts.status("Type a question first.", kind="error")}
+            if session is not None:
+                session.said = (ASK_FIRST, "error")
+            yield {p.status: texts.status(ASK_FIRST, kind="error")}
             return
         while not self.loader.wait(0.5):
             yield {p.status: texts.status(self.loader.phase)}
@@ -104,74 +115,101 @@ class Handlers(Compared):
         if freed:
             session.messages.append({"role": "assistant", "content": FREED})
         session.configure(settings.read(changed))
-        limit = settings.longest(changed)
-        yield from self.stream(session, text, files, decoder, limit)
+        yield self.asked(session, text, files, decoder, settings.longest(changed))
 
-    def stream(
+    def asked(
         self, session: Session, text: str, files: list[str], decoder: str, limit: int
-    ) -> Iterator[Updates]:
-        """The updates of one question; a refusal is one sentence in the chat, which goes on."""
+    ) -> Updates:
+        """Show a question and let it wait for `decode`; an answer that is being made is stopped."""
         p = self.parts
+        session.interrupt()
+        if session.pending is not None:  # two questions at once: the later one counts
+            session.undo()
         copies, left_out = for_page(files)
         note = image_note(session, len(files)) + (f". {left_out}" if left_out else "")
-        session.interrupt()
-        said = [{"path": f, "alt_text": "uploaded image"} for f in copies]
-        user = {"role": "user", "content": [*said, text] if text else said or [name_list(files)]}
-        reply: dict[str, Any] = {"role": "assistant", "content": "…"}
-        at = len(session.messages)
-        session.messages += [user, reply]
-        yield {
+        question = Question(text, tuple(files), decoder, limit, len(session.messages), note)
+        content = [{"path": f, "alt_text": "uploaded image"} for f in copies]
+        content += texts.verbatim(text or ("" if copies else name_list(files)))
+        session.messages += [
+            {"role": "user", "content": content},
+            {"role": "assistant", "content": "…"},
+        ]
+        session.asked.append(question)
+        session.pending = question
+        session.said = ("preparing the question", "")
+        return {
             p.box: gr.MultimodalTextbox(value=None, submit_btn=False, stop_btn=True),
             p.chat: list(session.messages),
             p.state: session.id,
-            p.status: texts.status(
-                "preparing the question" + (": encoding the image" if files else "")
-            ),
+            p.status: texts.status(*session.said),
             p.results: texts.waiting(),
         }
-        box = gr.MultimodalTextbox(submit_btn=True, stop_btn=False)
+
+    def decode(self, id_: str) -> Iterator[Live]:
+        """The answer to the question that waits; a refusal is one sentence in the chat, which goes on."""
+        session = self.known(id_)
+        question = session.take() if session is not None else None
+        if session is None or question is None:
+            return
+        session.answering = question
+        reply = session.messages[question.at + 1]
+        waiting = texts.waiting()
         try:
-            for progress in work.answer(session, text, files, decoder, max_new_tokens=limit):
-                reply["content"] = progress.text or "…"
-                done = progress.turn is not None
-                yield {
-                    p.chat: list(session.messages),
-                    p.trace: progress.trace,
-                    p.status: texts.status(
-                        progress.phase + (note if done else ""), kind="done" if done else ""
-                    ),
-                }
-            record = session.turns[-1]
-            record.at = at
-            yield {p.box: box, p.results: texts.results_table(record)}
+            for progress in work.answer(
+                session,
+                question.text,
+                question.paths,
+                question.decoder,
+                max_new_tokens=question.limit,
+                at=question.at,
+            ):
+                if progress.turn is None:
+                    session.said = (progress.phase, "")
+                    yield progress.live, texts.status(progress.phase), waiting
+                else:
+                    reply["content"] = [{"type": "text", "text": progress.text or "(no words)"}]
+                    session.said = (progress.phase + question.note, "done")
         except ValueError as error:
-            reply["content"] = f"*{error}*"
-            yield {
-                p.box: box,
-                p.chat: list(session.messages),
-                p.status: texts.status(str(error), kind="error"),
-                p.results: texts.nothing(),
-            }
+            reply["content"] = texts.verbatim(str(error))
+            session.said = (str(error), "error")
+        finally:
+            session.answering = None
+
+    def finish(self, id_: str) -> Updates:
+        """The session after an answer. A question that came meanwhile has events of its own."""
+        p = self.parts
+        session = self.known(id_)
+        if session is None or session.pending or session.answering:
+            return gr.skip()
+        return self.turn(session) | {
+            p.chat: list(session.messages),
+            p.status: texts.status(*session.said),
+            p.box: gr.MultimodalTextbox(submit_btn=True, stop_btn=False),
+        }
 
     def stop(self, id_: str) -> None:
         """Stop what this session decodes, within one pass."""
-        session = self.sessions.get(id_) if id_ else None
-        if session is not None:
-            session.interrupt()
+        session = self.known(id_)
+        if session is None:
+            return
+        session.interrupt()
+        if (question := session.take()) is not None:
+            session.messages[question.at + 1]["content"] = "(stopped before it began)"
+            session.said = ("stopped before it began", "done")
+
+    # ---- back and anew
 
     def clear(self, id_: str) -> Updates:
         """A new conversation; the memories stay."""
         p = self.parts
-        session = self.sessions.get(id_) if id_ else None
+        session = self.known(id_)
+        said = ("new conversation; the memories stay warm", "done")
         if session is not None:
             with session.busy():
                 session.clear()
-        return {
-            p.chat: [],
-            p.box: gr.MultimodalTextbox(value=None, submit_btn=True, stop_btn=False),
-            p.status: texts.status("new conversation; the memories stay warm", kind="done"),
-            p.results: texts.nothing(),
-        }
+                session.said = said
+        box = gr.MultimodalTextbox(value=None, submit_btn=True, stop_btn=False)
+        return self.everything(session) | {p.chat: [], p.box: box, p.status: texts.status(*said)}
 
     def undo(self, id_: str) -> Updates:
         """Drop the last question and answer; the question returns to the box, to be changed.
@@ -179,28 +217,38 @@ class Handlers(Compared):
         This is how a question is edited: Gradio's own editing fails on messages with an image.
         """
         p = self.parts
-        session = self.sessions.get(id_) if id_ else None
-        if session is None or not session.messages:
-            return {p.status: texts.status("There is nothing to undo.", kind="error")}
+        session = self.known(id_)
+        if session is None or not session.asked:
+            return {p.status: texts.status("There is no question to take back.", kind="error")}
         with session.busy():
-            text, files = take_back(session)
+            question = session.undo()
+            session.said = ("the last question is in the box again", "done")
+        assert question is not None
         box = gr.MultimodalTextbox(
-            value={"text": text, "files": files}, submit_btn=True, stop_btn=False
+            value={"text": question.text, "files": list(question.paths)},
+            submit_btn=True,
+            stop_btn=False,
         )
-        said = texts.status("the last question was taken back", kind="done")
-        return {p.chat: list(session.messages), p.box: box, p.status: said}
+        return self.everything(session) | {
+            p.chat: list(session.messages),
+            p.box: box,
+            p.status: texts.status(*session.said),
+        }
 
-    def retry(self, decoder: str, id_: str, *changed: Any) -> Iterator[Updates]:
+    def retry(self, decoder: str, id_: str, *changed: Any) -> Updates:
         """The last question once more, with the decoder chosen now."""
-        session = self.sessions.get(id_) if id_ else None
-        if session is None or not session.messages:
-            return
+        session = self.known(id_)
+        if session is None or not session.asked:
+            said = texts.status("There is no question to repeat.", kind="error")
+            return {self.parts.status: said}
         with session.busy():
-            text, files = take_back(session)
+            question = session.undo()
+        assert question is not None
         session.configure(settings.read(changed))
-        yield from self.stream(session, text, files, decoder, settings.longest(changed))
+        limit = settings.longest(changed)
+        return self.asked(session, question.text, list(question.paths), decoder, limit)
 
-    # ---- examples
+    # ---- examples and camera
 
     def pick(self, id_: str, event: gr.EventData) -> Updates:
         """An example was picked: a new conversation, its image and first question in the box."""
@@ -211,20 +259,32 @@ class Handlers(Compared):
         said = f"“{example.title}” starts a new conversation: press Enter, or pick a question"
         return self.clear(id_) | {p.box: box, p.status: texts.status(said, kind="done")}
 
-    def take_question(self, message: dict[str, Any] | None, event: gr.EventData) -> dict[str, Any]:
-        """A question chip was pressed: into the box, beside the image that waits there."""
-        return {"text": str(event._data["text"]), "files": (message or {}).get("files") or []}
+    def begin_chip(
+        self,
+        message: dict[str, Any] | None,
+        decoder: str,
+        id_: str,
+        request: gr.Request,
+        event: gr.EventData,
+        *changed: Any,
+    ) -> Iterator[Updates]:
+        """A suggested question was pressed: it is asked at once, with the image that waits in the box;
+        other words that wait there stay."""
+        p, waiting = self.parts, message or {}
+        asked = {"text": str(event._data["text"]), "files": waiting.get("files") or []}
+        suggested = {question for example in self.examples for question in example.questions}
+        typed = waiting.get("text") or ""
+        for updates in self.begin(asked, decoder, id_, request, *changed):
+            if p.box in updates and typed not in suggested:
+                kept = {"text": typed, "files": []}
+                updates[p.box] = gr.MultimodalTextbox(kept, submit_btn=False, stop_btn=True)
+            yield updates
 
-
-def take_back(session: Session) -> tuple[str, list[str]]:
-    """Drop the last exchange, refused or answered -> its question and files."""
-    record = session.turns[-1] if session.turns else None
-    if record is not None and len(session.messages) <= record.at + 2:
-        session.undo()
-        return record.question, list(record.paths)
-    content = session.messages[-2]["content"]
-    del session.messages[-2:]
-    return "".join(part for part in content if isinstance(part, str)), []
+    def photo(self, message: dict[str, Any] | None, event: gr.EventData) -> dict[str, Any]:
+        """A picture from the camera joins what waits in the box."""
+        waiting = message or {}
+        path = uploaded(event._data.get("path"))
+        return {"text": waiting.get("text") or "", "files": [*(waiting.get("files") or []), path]}
 
 
 def image_note(session: Session, added: int) -> str:

@@ -47,3 +47,26 @@ def inspector(value: str = "", *, elem_id: str = "inspector") -> gr.HTML:
         script=script(),  # what "save as a web page" writes; no template mentions it
         style=style(),
     )
+
+
+def live(elem_id: str = "live") -> gr.HTML:
+    """An invisible component whose value is the newest step of a run that goes on (`Progress.live`); it
+    tells the inspector and the chat, which is far cheaper than an update of either."""
+    return gr.HTML(
+        "",
+        html_template="<span hidden></span>",
+        js_on_load=(ASSETS / "live.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=elem_id,
+    )
+
+
+def camera(elem_id: str = "camera") -> gr.HTML:
+    """A button that takes a picture with the camera, uploads it and triggers "photo" with {path}."""
+    return gr.HTML(
+        "",
+        html_template="<div class='rc-camera'></div>",
+        js_on_load=(ASSETS / "camera.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=elem_id,
+    )

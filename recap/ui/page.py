@@ -12,7 +12,7 @@ from . import api, settings, texts
 from .charts import DECODER_NAMES
 from .examples import Example, picker
 from .handlers import Handlers
-from .inspector import inspector
+from .inspector import camera, inspector, live
 from .record import recorded
 
 IMAGE_TYPES = ["image"]
@@ -26,9 +26,11 @@ def build(
     p = handlers.parts = SimpleNamespace()
     with gr.Blocks(title="Recap", fill_width=True, analytics_enabled=False) as demo:
         p.state = gr.State("")
-        gr.HTML(texts.HEADER, apply_default_css=False)
-        loading = texts.status(f"loading the model “{loader.name}”")
-        p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
+        p.live = live()
+        with gr.Row(equal_height=False, elem_id="head"):
+            gr.HTML(texts.HEADER, apply_default_css=False)
+            loading = texts.status(f"loading the model “{loader.name}”")
+            p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
         p.picker = picker(examples) if examples else None
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=5, min_width=340, elem_id="left"):
@@ -37,13 +39,12 @@ def build(
                 p.trace = inspector(recorded())
         with gr.Row(equal_height=False, elem_id="results-row"):
             with gr.Column(scale=5, min_width=340):
-                gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
-                p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
-                p.all = gr.Button("Run every decoder on this turn", size="sm", elem_id="all")
+                compare_column(p)
             with gr.Column(scale=8, min_width=340):
                 gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
-                gr.HTML(texts.WORDS, apply_default_css=False)
+                gr.HTML(texts.MEMORY_WORDS, apply_default_css=False)
                 p.levels = plot("levels")
+                p.levels_all = plot("levels-all")
         with gr.Row(equal_height=False, elem_id="more"):
             p.speed = plot("speed")
             p.accepted = plot("accepted")
@@ -53,9 +54,26 @@ def build(
             with gr.Row():
                 p.again = gr.Button("Run the last turn again with these settings", size="sm")
                 p.forget = gr.Button("Empty all memories of this page", size="sm")
+        gr.HTML(texts.WORDS, apply_default_css=False, elem_id="words")
         p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
         wire(demo, p, handlers)
     return demo
+
+
+def compare_column(p: SimpleNamespace) -> None:
+    """The table of the last turn, and which decoders make it."""
+    gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
+    p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
+    p.chosen = gr.CheckboxGroup(
+        [(DECODER_NAMES[name], name) for name in DECODERS],
+        value=list(DECODERS),
+        label="Decoders to compare",
+        info="Those that have not made the answer run after it, on the same turn.",
+        elem_id="chosen",
+    )
+    p.anew = gr.Button(
+        "Compare now: run them all again, in another order", size="sm", elem_id="anew"
+    )
 
 
 def plot(name: str) -> gr.Plot:
@@ -68,7 +86,7 @@ def plot(name: str) -> gr.Plot:
 def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
     """Chat, text box, phase line and the choice of decoder."""
     p.chat = gr.Chatbot(
-        height=520,
+        height=440,
         show_label=False,
         elem_id="chat",
         placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
@@ -88,6 +106,7 @@ def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
         max_plain_text_length=8000,
     )
     p.status = gr.HTML(texts.status(""), elem_id="status", apply_default_css=False)
+    p.room = gr.HTML("", elem_id="room", apply_default_css=False)
     with gr.Row(elem_id="choices"):
         p.decoder = gr.Radio(
             [(DECODER_NAMES[name], name) for name in DECODERS],
@@ -96,7 +115,10 @@ def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
             elem_id="decoder",
             scale=4,
         )
-        p.clear = gr.Button("Clear", elem_id="clear", size="sm", scale=1, min_width=80)
+    with gr.Row(elem_id="acts"):
+        p.camera = camera()
+        p.edit = gr.Button("Edit last question", elem_id="edit", size="sm", min_width=80)
+        p.clear = gr.Button("Clear", elem_id="clear", size="sm", min_width=60)
 
 
 def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
@@ -104,31 +126,41 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     api.endpoints(handlers)  # first: it takes the names
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     engine = {**quiet, "concurrency_limit": 8, "concurrency_id": "engine"}
-    chat_out = [p.box, p.chat, p.state, p.status, p.trace, p.results]
+    # "multiple": the next question may come before the page has seen the last comparison end
+    often = {**engine, "trigger_mode": "multiple"}
     chat_in = [p.box, p.decoder, p.state, *p.settings]
-    redo_in = [p.decoder, p.state, *p.settings]
-    compare_out = [p.trace, p.results, p.levels, p.speed, p.accepted, p.warming]
+    begin_out = [p.box, p.chat, p.state, p.status, p.results]
+    beside = [p.live, p.status, p.results]  # all that changes while a decoder runs
+    turn_out = [p.trace, p.live, p.results, p.room]
+    everything = [*turn_out, p.levels, p.levels_all, p.speed, p.accepted, p.warming]
+    back_out = [*everything, p.chat, p.box, p.status]
 
-    demo.load(handlers.wait_ready, None, [p.model, p.status, p.notes], **quiet)
+    demo.load(handlers.wait_ready, None, [p.model, p.status, p.room, p.notes], **quiet)
     demo.unload(handlers.unload)
+    redo_in = [p.decoder, p.state, *p.settings]
     asked = [
-        p.box.submit(handlers.answer, chat_in, chat_out, **engine),
-        p.chat.retry(handlers.retry, redo_in, chat_out, **engine),
+        p.box.submit(handlers.begin, chat_in, begin_out, **engine),
+        p.chat.retry(handlers.retry, redo_in, begin_out, **engine),
     ]
-    clear_out = [p.chat, p.box, p.status, p.results]
     if p.picker is not None:
-        p.picker.pick(handlers.pick, p.state, clear_out, **quiet)
-        chosen = p.picker.ask(handlers.take_question, p.box, p.box, **quiet)
-        asked.append(chosen.then(handlers.answer, chat_in, chat_out, **engine))
+        p.picker.pick(handlers.pick, p.state, back_out, **quiet)
+        asked.append(p.picker.ask(handlers.begin_chip, chat_in, begin_out, **often))
     for event in asked:
-        # "multiple": the next answer may come before the page has seen the last comparison end
-        event.then(handlers.compare, p.state, compare_out, trigger_mode="multiple", **engine)
+        answered = event.then(handlers.decode, p.state, beside, **often)
+        shown = answered.then(
+            handlers.finish, p.state, [*turn_out, p.chat, p.status, p.box], **often
+        )
+        ran = shown.then(handlers.compare, [p.state, p.chosen], beside, **often)
+        ran.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
-    p.chat.undo(handlers.undo, p.state, [p.chat, p.box, p.status], **quiet)
+    p.camera.photo(handlers.photo, p.box, p.box, **quiet)
+    for event in (p.chat.undo, p.edit.click):
+        event(handlers.undo, p.state, back_out, **quiet)
     for event in (p.clear.click, p.chat.clear):
-        event(handlers.clear, p.state, clear_out, **quiet)
-    everything = [*compare_out, p.status]
-    p.all.click(handlers.compare_all, p.state, everything, **engine)
-    again_out = [p.trace, p.results, p.speed, p.status]
-    p.again.click(handlers.again, [p.state, *p.settings], again_out, **engine)
+        event(handlers.clear, p.state, back_out, **quiet)
+    for event in (
+        p.anew.click(handlers.compare_anew, [p.state, p.chosen], beside, **engine),
+        p.again.click(handlers.again, [p.state, *p.settings], beside, **engine),
+    ):
+        event.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.forget.click(handlers.forget, p.state, p.status, **quiet)

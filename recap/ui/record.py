@@ -30,7 +30,7 @@ def record(session: Session, question: str, image: Path, *, max_new_tokens: int)
     """Answer and compare -> the trace, its starts marked as recorded."""
     for _ in work.answer(session, question, [str(image)], "recap", max_new_tokens=max_new_tokens):
         pass
-    for _ in work.compare(session, only_cheap=False):
+    for _ in work.compare(session):
         pass
     lines = []
     for line in session.turns[-1].trace.splitlines():

@@ -1,26 +1,33 @@
 """One decoder's run as a stream of updates for the page.
 
-The decoder runs in a thread of its own, so that it never waits for the screen; leaving the generator
-early stops the decoder within one pass.
+The decoder runs in a thread of its own and waits for nothing here. While it runs, the page gets the text
+and the newest step, seldom enough to take no more than SHARE of the time; every step is written to the
+trace when the run has ended. Leaving the generator early stops the decoder within one pass.
 """
 
 from __future__ import annotations
 
 import json
-import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ..chat import Conversation
 from ..drafters import Drafter
 from ..engine import Answer, stream
-from ..session import Session, TurnRecord
+from ..session import Clock, Session, TurnRecord
 from ..trace import Step, Turn, dumps, step_line, turn_line
 
-UPDATE_S = 0.05
-"""Least time between two updates of the screen."""
+FIRST_S = 0.1
+"""A run's first update comes after this time."""
+
+UPDATE_S = 0.25
+"""Least time between two updates of the page."""
+
+SHARE = 0.02
+"""Most of the time that updates may take: decoder and page share one interpreter."""
 
 CLOCK_S = 0.5
 """While nothing happens (a long prompt), the clock moves this often."""
@@ -28,11 +35,17 @@ CLOCK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where one run stands. `trace` is all of the session's trace so far; `turn` is set at the end."""
+    """Where one run stands.
 
+    decoder: its name. text: of the answer so far. live: the newest step of the run that goes on, as one
+    JSON object {start, passes, tokens, text, beside, step}. turn: set at the end, when the run's steps stand in
+    the record's trace.
+    """
+
+    decoder: str
     phase: str
-    text: str
-    trace: str
+    text: str = ""
+    live: str = ""
     turn: Turn | None = None
 
 
@@ -44,48 +57,73 @@ def run(
     limit: int,
     *,
     label: str = "",
+    beside: bool = True,
 ) -> Iterator[Progress]:
-    """One run of the conversation's open question; its trace is appended to the record's."""
+    """One run of the conversation's open question; its trace is appended to the record's.
+
+    label: names a run that is not the decoder's usual one. beside: it is not the answer in the chat.
+    """
     answer_ = session.running(stream(conversation, drafter, max_new_tokens=limit, record=True))
+    reading, name = _reading(conversation), drafter.name
     worker = _Worker(answer_)
-    pace: tuple[list[float], list[int]] = ([0.0], [1])
-    new = conversation.prompt_tokens - conversation.state.length
-    begun = shown_at = time.monotonic()
-    grown, spent = 1, 0.0
-    started = False
     try:
-        yield Progress(f"reading {new} tokens", "", record.trace)
-        while True:
-            items, ended = worker.take(CLOCK_S)
+        yield Progress(name, reading)
+        begun, pause, head = time.monotonic(), FIRST_S, {}
+        while not worker.ended(pause):
             now = time.monotonic()
-            if not started and (items or ended):
-                started = True
-                head = json.loads(answer_.start_line()) | {"turn": record.key}
-                record.trace += dumps(head | ({"label": label} if label else {})) + "\n"
-            if items:
-                record.trace += "".join(step_line(s) + "\n" for s in items)
-                for step in items:
-                    grown, spent = grown + len(step.token_ids), spent + step.seconds
-                    pace[0].append(spent)
-                    pace[1].append(grown)
-            if ended:
-                break
-            if not started:
-                phase = f"reading {new} tokens, {now - begun:.0f} s"
+            if not worker.steps:
+                yield Progress(name, f"{reading}, {now - begun:.0f} s")
+                pause = CLOCK_S
             else:
-                passes = answer_.steps
-                speed = f"{(grown - 1) / spent:.0f} tokens/s" if spent else ""
-                phase = f"pass {passes}, {(grown - 1) / max(1, passes):.1f} tokens a pass, {speed}"
-            shown_at = now
-            yield Progress(phase, answer_.text if started else "", record.trace)
-            time.sleep(max(0.0, UPDATE_S - (time.monotonic() - shown_at)))
+                head = head or _head(answer_, record, label)
+                yield _progress(answer_, head, worker.steps[-1], beside)
+                pause = max(UPDATE_S, (time.monotonic() - now) / SHARE)
         turn = answer_.turn
         assert turn is not None
-        record.trace += turn_line(turn) + "\n"
-        record.paces[label or drafter.name] = pace
-        yield Progress(summary(turn), turn.text, record.trace, turn)
+        lines = [dumps(head or _head(answer_, record, label)), *map(step_line, worker.steps)]
+        record.trace += "\n".join([*lines, turn_line(turn)]) + "\n"
+        record.paces[label or name] = pace(worker.steps)
+        record.clocks[label or name] = worker.clock
+        yield Progress(name, summary(turn), turn.text, turn=turn)
     finally:
         worker.stop()
+
+
+def _reading(conversation: Conversation) -> str:
+    """What comes before the first pass."""
+    new = conversation.prompt_tokens - conversation.state.length
+    if new < 1:
+        return "starting"  # an earlier run read the prompt
+    images = len(conversation.messages[-1].images)
+    what = "the image" if images == 1 else f"{images} images"
+    return f"encoding {what}, reading {new} tokens" if images else f"reading {new} tokens"
+
+
+def _head(answer_: Answer, record: TurnRecord, label: str) -> dict[str, Any]:
+    """The run's `start` line as data. turn: the page tells one turn from the next by it."""
+    more = {"label": label} if label else {}
+    return json.loads(answer_.start_line()) | {"turn": record.key} | more
+
+
+def _progress(answer_: Answer, head: dict[str, Any], step: Step, beside: bool) -> Progress:
+    """What the page hears while a run goes on."""
+    passes, tokens, text = answer_.steps, answer_.tokens, answer_.text
+    each = (tokens - 1) / max(1, passes)
+    speed = f", {(tokens - 1) / answer_.decode_s:.0f} tokens/s" if answer_.decode_s else ""
+    live = {"start": head, "passes": passes, "tokens": tokens, "text": text, "beside": beside}
+    line = dumps(live)[:-1] + f',"step":{step_line(step)}}}'
+    return Progress(
+        answer_.drafter.name, f"pass {passes}, {each:.1f} tokens a pass{speed}", text, line
+    )
+
+
+def pace(steps: Iterable[Step]) -> tuple[list[float], list[int]]:
+    """(seconds of decoding, tokens) after each pass; the first token comes from the prompt."""
+    seconds, tokens = [0.0], [1]
+    for step in steps:
+        seconds.append(seconds[-1] + step.seconds)
+        tokens.append(tokens[-1] + len(step.token_ids))
+    return seconds, tokens
 
 
 def summary(turn: Turn) -> str:
@@ -99,41 +137,31 @@ def summary(turn: Turn) -> str:
 
 
 class _Worker:
-    """Runs an answer in a thread and hands its steps over in batches."""
+    """Runs an answer in a thread and keeps its steps."""
 
     def __init__(self, answer_: Answer) -> None:
+        self.steps: list[Step] = []
+        self.clock = Clock()
         self._answer = answer_
-        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self._ended = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            for step in self._answer:
-                self._steps.put(step)
+            for step in self.clock.time(self._answer):
+                self.steps.append(step)
         except BaseException as error:
             self._error = error
-        self._steps.put(None)
+        self._ended.set()
 
-    def take(self, timeout: float) -> tuple[list[Step], bool]:
-        """The steps since the last call (waits for one) and whether the answer has ended."""
-        items: list[Step] = []
-        block = True
-        while not self._ended:
-            try:
-                step = self._steps.get(timeout=timeout) if block else self._steps.get_nowait()
-            except queue.Empty:
-                break
-            block = False
-            if step is None:
-                self._ended = True
-                if self._error is not None:
-                    raise self._error
-            else:
-                items.append(step)
-        return items, self._ended
+    def ended(self, timeout: float) -> bool:
+        """Wait that long for the end -> whether it has come; raises what the answer raised."""
+        ended = self._ended.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return ended
 
     def stop(self) -> None:
         """Stop the answer and wait for its last pass."""

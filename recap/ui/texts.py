@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from html import escape
 
-from ..session import TurnRecord
+from ..compare import Gap, first_difference
+from ..session import Session, TurnRecord
 from ..targets.base import Target
 from ..trace import Turn
 from .charts import DECODER_NAMES
+from .work import compared_tokens, reference_of, runs_of
 
 HEADER = """
 <header class="rc-head">
   <h1>Recap</h1>
-  <p>A vision-language model answers, and you see how: each pass checks a whole tree of guessed tokens at once and keeps
-  the branch that the model would have written itself. The guesses are recalled from its own earlier predictions; the text
-  that comes out stays the same.</p>
+  <p>A vision-language model answers, and you see how: each <dfn>pass</dfn> of the model checks a whole tree of
+  guessed tokens at once and keeps the branch that it would have written itself. The guesses are recalled from its
+  own earlier predictions; the text stays the same.</p>
 </header>
 """
 
@@ -24,7 +26,12 @@ only. It knows simple scenes (shapes, colours, places, counts), signs, receipts 
 pie charts, in English. It does not know photographs and says so. Its speed says nothing about a large model.</p>
 """
 
-WORDS = """
+DEMO_LINE = """
+<div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: simple scenes, signs, receipts, menus,
+tables, bar, line and pie charts, in English. No photographs, and it may be wrong.</div>
+"""
+
+MEMORY_WORDS = """
 <dl class="rc-words">
   <div><dt>look-up</dt><dd>a place in a tree where a memory level was asked which token comes next</dd></div>
   <div><dt>hit</dt><dd>a look-up to which that level had an answer</dd></div>
@@ -32,15 +39,28 @@ WORDS = """
 </dl>
 """
 
-DEMO_LINE = """
-<div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: it knows simple scenes, signs, receipts, menus,
-tables, and bar, line and pie charts, in English. It does not know photographs, and may be wrong.</div>
+WORDS = """
+<details class="rc-glossary"><summary>Words on this page</summary>
+<dl class="rc-words">
+  <div><dt>token</dt><dd>the piece of text a model writes at a time: a word, a part of one, or a sign</dd></div>
+  <div><dt>pass</dt><dd>one run of the model over some tokens at once; plain decoding needs one pass for every token</dd></div>
+  <div><dt>draft</dt><dd>tokens that are guessed before a pass, so that it can check several at once</dd></div>
+  <div><dt>tree</dt><dd>the draft of one pass: each branch is one way in which the text may go on</dd></div>
+  <div><dt>row</dt><dd>a place in a pass: every token of the tree takes one, and so does the last confirmed token, its root</dd></div>
+  <div><dt>budget</dt><dd>the most drafted tokens in one pass; more of them catch more and make the pass slower</dd></div>
+  <div><dt>accepted</dt><dd>drafted tokens that are what the model itself would have written next, in order from the root</dd></div>
+  <div><dt>key</dt><dd>the last one, two or three tokens, under which a memory keeps what the model predicted after them</dd></div>
+  <div><dt>lookup</dt><dd>what followed the longest earlier match of the text's end, in the prompt or in the answer</dd></div>
+  <div><dt>runner-up</dt><dd>a token that was likely one place earlier and did not come there</dd></div>
+  <div><dt>prompt</dt><dd>everything the model reads before it answers: the image, the question, and what came before</dd></div>
+  <div><dt>context</dt><dd>the most tokens that prompt and answer can have together</dd></div>
+</dl></details>
 """
 
 KNOWS = "Pick an example above, or upload an image, and ask."
 
 
-def status(text: str, *, kind: str = "") -> str:
+def status(text: str, kind: str = "") -> str:
     """The phase line. kind "" while work goes on, "done" or "error" at its end (then it is spoken)."""
     role = ' role="status"' if kind else ""
     return f'<div class="rc-status {kind}"{role}>{escape(text)}</div>'
@@ -75,58 +95,88 @@ def measured(turn: Turn, *, n: str) -> str:
     return f"n = {n}; {turn.model}; {hardware(turn.device)}; {turn.dtype}; greedy"
 
 
-def reference_of(record: TurnRecord) -> tuple[str, Turn]:
-    """The run that the others are compared with: plain decoding, else the answer itself."""
-    name = "autoregressive" if "autoregressive" in record.runs else record.decoder
-    return name, record.runs[name]
-
-
-def compared_tokens(record: TurnRecord) -> int | None:
-    """A stopped or shortened answer is compared as far as it goes; None is the whole answer."""
-    shown = record.runs[record.decoder]
-    return None if shown.finish_reason == "eos" else shown.tokens
-
-
-def first_difference(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
-    """The place (from 1) of the first token that differs, None if there is none.
-
-    >>> first_difference((1, 2, 3), (1, 2, 3)), first_difference((1, 2), (1, 5))
-    (None, 2)
-    >>> first_difference((1, 2), (1, 2, 3))
-    3
+def count(n: int, one: str) -> str:
     """
-    if a == b:
-        return None
-    for place, (x, y) in enumerate(zip(a, b, strict=False), start=1):
-        if x != y:
-            return place
-    return min(len(a), len(b)) + 1
+    >>> count(1, "turn"), count(2, "turn")
+    ('1 turn', '2 turns')
+    """
+    return f"{n} {one if n == 1 else one + 's'}"
+
+
+def verbatim(text: str) -> list[dict[str, str]]:
+    """A chat message's content that shows the text exactly as it is: the chat renders markdown, and in
+    markdown a character reference is never markup.
+
+    >>> verbatim("a *b*")
+    [{'type': 'text', 'text': 'a&#32;&#42;b&#42;'}]
+    """
+    kept = (c if c.isalnum() or ord(c) > 127 else f"&#{ord(c)};" for c in text)
+    return [{"type": "text", "text": "".join(kept)}] if text else []
+
+
+def room(target: Target, used: int, longest: int) -> str:
+    """How much of the context is left, before it runs out."""
+    left = max(0, target.max_context - used)
+    said = f"{used:,} of {target.max_context:,} tokens of the context are in use"
+    if left < 8:
+        said += ": clear the conversation to go on"
+    elif left < 2 * longest:
+        said += f": question and answer together can have {left:,} more, then clear it"
+    else:
+        said += f"; an answer can have {longest:,}"
+    return f'<p class="rc-room rc-soft" data-left="{left}">{said}.</p>'
 
 
 def identical_line(record: TurnRecord) -> str:
-    """ "identical output: yes", or where the first difference is."""
+    """ "identical output: yes", or where the first difference is and how close the choice was there."""
     name, reference = reference_of(record)
     limit = compared_tokens(record)
-    wrong = []
-    for decoder, turn in record.runs.items():
-        place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
-        if decoder != name and place is not None:
-            wrong.append(f"{DECODER_NAMES[decoder]}: first difference at token {place}")
-    against = DECODER_NAMES[name]
     n = len(record.runs)
     if n < 2:
         return '<p class="rc-same">identical output: not compared yet</p>'
-    if wrong:
-        return f'<p class="rc-same rc-no"><strong>identical output: no</strong> ({escape("; ".join(wrong))}; compared with {against})</p>'
-    return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({n} decoders, token for token)</p>'
+    wrong = []
+    for decoder, turn in runs_of(record).items():
+        place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
+        if place is not None:
+            gap = record.gaps.get(decoder, Gap(place + 1))
+            wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(gap)}")
+    if not wrong:
+        return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({n} decoders, token for token)</p>'
+    rounding = ""
+    if reference.dtype != "float32":
+        rounding = (
+            " Passes of other sizes round differently in this dtype, and near ties can tip over."
+        )
+    return (
+        f'<p class="rc-same rc-no"><strong>identical output: no</strong> ({escape("; ".join(wrong))}; '
+        f"compared with {DECODER_NAMES[name]}).{rounding}</p>"
+    )
+
+
+def differs(gap: Gap) -> str:
+    """The first difference in words.
+
+    >>> differs(Gap(37, 0.0021))
+    'first difference at token 37, margin 0.0021 between the two logits'
+    """
+    said = f"first difference at token {gap.place}"
+    if gap.logits is None:
+        return said
+    return f"{said}, margin {gap.logits:.2g} between the two logits"
+
+
+def table_or_nothing(session: Session | None, running: str = "") -> str:
+    """The last turn's table, or what stands there before the first answer."""
+    if session is None or not session.turns:
+        return nothing()
+    now = f'<p class="rc-soft rc-wait">now: {escape(running)}</p>' if running else ""
+    return results_table(session.turns[-1]) + now
 
 
 def results_table(record: TurnRecord) -> str:
     """decoder | tokens | passes | tokens per pass | tokens/s, and the honest sentence under it."""
     plain = record.runs.get("autoregressive")
-    runs = {name: record.runs[name] for name in DECODER_NAMES if name in record.runs}
-    if record.again is not None:
-        runs["again"] = record.again
+    runs = runs_of(record)
     rows = []
     for decoder, turn in runs.items():
         mark = ' <span class="rc-soft">(this answer)</span>' if decoder == record.decoder else ""
@@ -146,7 +196,18 @@ def results_table(record: TurnRecord) -> str:
     )
     return (
         f'<table class="rc-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-        f"{identical_line(record)}{verdict(record)}{tracing_line(record)}"
+        f"{identical_line(record)}{verdict(record)}{tracing_line(record)}{order_line(record)}"
+    )
+
+
+def order_line(record: TurnRecord) -> str:
+    """How the figures were made."""
+    if len(record.order) < 2:
+        return ""
+    names = ", ".join(DECODER_NAMES[name] for name in record.order)
+    return (
+        f'<p class="rc-soft">One after the other, in this order: {names}. Each from the same state, reading the '
+        "prompt left out, with the trace and this page's updates on.</p>"
     )
 
 

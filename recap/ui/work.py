@@ -1,15 +1,15 @@
 """What the page has done for it: answer a question, and run other decoders on the same turn.
 
-Generators that yield `Progress` at most 20 times a second (see `running`).
+Generators that yield `Progress` a few times a second (see `running`).
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from ..compare import answer_apart, gap
 from ..drafters import DECODERS
-from ..engine import stream
 from ..session import Session, TurnRecord
 from ..trace import Turn
 from .messages import clean
@@ -50,70 +50,122 @@ def ask(session: Session, text: str, paths: Sequence[str], *, max_new_tokens: in
 
 
 def answer(
-    session: Session, text: str, paths: Sequence[str], decoder: str, *, max_new_tokens: int = 256
+    session: Session,
+    text: str,
+    paths: Sequence[str],
+    decoder: str,
+    *,
+    max_new_tokens: int = 256,
+    at: int = -1,
 ) -> Iterator[Progress]:
-    """Ask and answer one question with `decoder`. Raises ValueError as `ask` does."""
+    """Ask and answer one question with `decoder`. Raises ValueError as `ask` does.
+
+    at: see `TurnRecord.at`.
+    """
     if decoder not in DECODERS:
         raise ValueError(f"There is no decoder “{decoder}”.")
     with session.busy():
         room = ask(session, text, paths, max_new_tokens=max_new_tokens)
-        record = TurnRecord(text, tuple(paths), decoder)
-        record.memory = session.remembered()
+        record = TurnRecord(text, tuple(paths), decoder, at)
+        session.begin(record)
         drafter = session.drafter(decoder)
-        for progress in run(session, session.conversation, record, drafter, room):
+        for progress in run(session, session.conversation, record, drafter, room, beside=False):
             if progress.turn is not None:
                 record.runs[decoder] = progress.turn
+                record.order.append(decoder)
                 session.turns.append(record)
             yield progress
 
 
-def compare(session: Session, *, only_cheap: bool = True) -> Iterator[Progress]:
-    """Run the other decoders on the last turn from the same state; the chat is not touched.
+def compare(
+    session: Session,
+    chosen: Sequence[str] = DECODERS,
+    *,
+    only_cheap: bool = False,
+    anew: bool = False,
+) -> Iterator[Progress]:
+    """Run decoders on the last turn from the same state, in an order that goes round from comparison to
+    comparison; the chat is not touched.
 
-    Ends early, with what it has, when the session is interrupted (a new question).
+    chosen: of these, the ones that have not run this turn yet; anew: all of them, each with what it knew
+    before the turn. Ends early, with what it has, when the session is interrupted (a new question).
     """
     with session.busy(patient_s=PATIENT_S) as held:
         if not held or not session.turns:
             return
         record = session.turns[-1]
         shown = record.runs[record.decoder]
-        seen = session.interrupts
-        twin = session.conversation.fork()
+        names = [name for name in DECODERS if name in chosen and (anew or name not in record.runs)]
+        names = [name for name in names if not only_cheap or is_cheap(shown, name)]
+        if not names:
+            return
+        seen, twin = session.interrupts, session.conversation.fork()
         limit = compared_limit(shown)
-        first = True
-        for decoder in others(record):
-            if only_cheap and not is_cheap(shown, decoder):
-                continue
-            if not first:
+        first = session.comparisons % len(names)
+        session.comparisons += 1
+        if anew:
+            record.order.clear()
+        for turned, name in enumerate([*names[first:], *names[:first]]):
+            if turned:
                 twin.rewind()
-            first = False
-            drafter = session.drafter(decoder)
+            drafter = session.as_before(record, name) if anew else session.drafter(name)
             for progress in run(session, twin, record, drafter, limit):
                 if progress.turn is not None and session.interrupts == seen:
-                    record.runs[decoder] = progress.turn
+                    record.runs[name] = progress.turn
+                    record.order.append(name)
                 yield progress
             if session.interrupts != seen:
                 return
+        note_gaps(session, record)
+
+
+def note_gaps(session: Session, record: TurnRecord) -> None:
+    """Where runs of a turn differ: how close the choice was. The reference is plain decoding."""
+    record.gaps.clear()
+    name, reference = reference_of(record)
+    limit = compared_tokens(record)
+    for decoder, turn in runs_of(record).items():
+        if decoder == name:
+            continue
+        one, other = (replace(t, token_ids=t.token_ids[:limit]) for t in (turn, reference))
+        if (found := gap(session.conversation, one, other)) is not None:
+            record.gaps[decoder] = found
+
+
+def runs_of(record: TurnRecord) -> dict[str, Turn]:
+    """All runs of a turn, decoders in their usual order; "again" is the one with new settings."""
+    runs = {name: record.runs[name] for name in DECODERS if name in record.runs}
+    return runs | ({"again": record.again} if record.again is not None else {})
+
+
+def reference_of(record: TurnRecord) -> tuple[str, Turn]:
+    """The run that the others are compared with: plain decoding, else the answer itself."""
+    name = "autoregressive" if "autoregressive" in record.runs else record.decoder
+    return name, record.runs[name]
+
+
+def compared_tokens(record: TurnRecord) -> int | None:
+    """A stopped or shortened answer is compared as far as it goes; None is the whole answer."""
+    shown = record.runs[record.decoder]
+    return None if shown.finish_reason == "eos" else shown.tokens
 
 
 def again(session: Session) -> Iterator[Progress]:
     """Recap once more on the last turn with the session's present settings; the chat is not touched.
 
-    It starts from the memory as it was before that turn (an empty one if not warm), so that the two
-    runs differ in the settings alone.
+    It starts from what it knew before that turn (nothing, if not warm), so that the two runs differ in
+    the settings alone.
     """
     with session.busy() as held:
         if not held or not session.turns:
             return
         record = session.turns[-1]
-        memory = copy.deepcopy(record.memory) if session.settings.warm else None
-        if memory is not None and memory.top_k != session.settings.config.top_k:
-            memory = None
         limit = compared_limit(record.runs[record.decoder])
-        twin, drafter = session.conversation.fork(), session.recap(memory)
+        twin, drafter = session.conversation.fork(), session.as_before(record, "recap")
         for progress in run(session, twin, record, drafter, limit, label="Recap, new settings"):
             if progress.turn is not None and progress.turn.finish_reason != "stopped":
                 record.again = progress.turn
+                note_gaps(session, record)
             yield progress
 
 
@@ -126,14 +178,11 @@ def untraced(session: Session) -> None:
         if not held or not session.turns:
             return
         record = session.turns[-1]
-        memory = copy.deepcopy(record.memory) if session.settings.warm else None
-        limit = compared_limit(record.runs[record.decoder])
         answer_ = session.running(
-            stream(
-                session.conversation.fork(),
-                session.recap(memory),
-                max_new_tokens=limit,
-                record=False,
+            answer_apart(
+                session.conversation,
+                session.as_before(record, "recap"),
+                max_new_tokens=compared_limit(record.runs[record.decoder]),
             )
         )
         for _ in answer_:
@@ -145,12 +194,6 @@ def untraced(session: Session) -> None:
 def compared_limit(shown: Turn) -> int:
     """How many tokens a comparison run may make: a shortened answer is compared as far as it goes."""
     return shown.tokens + 16 if shown.finish_reason == "eos" else shown.tokens
-
-
-def others(record: TurnRecord) -> list[str]:
-    """Decoders that have not run this turn yet, Token Recycling first, then plain."""
-    order = ("recap", "token_recycling", "autoregressive", "prompt_lookup")
-    return [name for name in order if name not in record.runs]
 
 
 def is_cheap(shown: Turn, decoder: str) -> bool:

@@ -1,0 +1,135 @@
+"""What the page costs the decoder: `python -m recap.ui.overhead [--n 9]`.
+
+The same question, in turn through the library and on the page with Chromium looking on: one process, one
+model, trees of one fixed size, empty memories. Prints the median tokens/s of both and the gap, by two clocks:
+"decode" is the clock of every figure on the page (draft, pass, observe), "wall" is what a person's watch
+says between the first pass and the last. "cpu" is the processor time of everything but the decoding
+thread while the answer was made on the page, in % of that wall time. Needs chromium and playwright.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..chat import Conversation
+from ..drafters import make_drafter
+from ..engine import stream
+from ..service import ModelLoader, Sessions
+from ..session import Clock
+from ..targets import load_target
+from ..targets.base import Target
+from ..trace import Turn
+from . import launch
+from .browser import FLAGS, Person, chromium_path, free_port
+from .charts import DECODER_NAMES
+from .examples import Example, load_examples
+from .uploads import read_image
+
+QUESTION = "Describe everything in detail."
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer's speed: tokens/s by the decoder's clock and by the wall, other threads' share in %."""
+
+    decode: float
+    wall: float
+    cpu: float
+
+
+def run_of(clock: Clock, turn: Turn) -> Run:
+    return Run(
+        turn.tokens_per_s, clock.tokens_per_s, 100.0 * clock.others_s / max(clock.wall_s, 1e-9)
+    )
+
+
+def in_library(target: Target, decoder: str, example: Example, most: int) -> Run:
+    """The answer as `recap.stream` gives it, recording on as on the page."""
+    conversation = Conversation(target)
+    conversation.ask(QUESTION, [read_image(example.path)])
+    drafter = make_drafter(decoder, vocab_size=target.vocab_size)
+    answer, clock = stream(conversation, drafter, max_new_tokens=most), Clock()
+    for _ in clock.time(answer):
+        pass
+    assert answer.turn is not None
+    return run_of(clock, answer.turn)
+
+
+def on_the_page(person: Person, sessions: Sessions, decoder: str) -> Run:
+    """The answer on a page of its own, asked and awaited as a person does."""
+    person.pick(0)
+    person.decoder(DECODER_NAMES[decoder])
+    person.ask(QUESTION)
+    record = list(sessions)[-1].turns[-1]
+    return run_of(record.clocks[decoder], record.runs[decoder])
+
+
+def figures(decoder: str, library: list[Run], seen: list[Run]) -> dict[str, Any]:
+    """Medians, and by how many % the page is slower."""
+    found: dict[str, Any] = {"decoder": decoder, "n": len(library)}
+    for clock in ("decode", "wall"):
+        alone, there = (
+            statistics.median(getattr(r, clock) for r in runs) for runs in (library, seen)
+        )
+        found[f"{clock}_library"], found[f"{clock}_page"] = round(alone, 1), round(there, 1)
+        found[f"{clock}_gap_%"] = round(100.0 * (1.0 - there / alone), 1)
+    return found | {"others_cpu_%": round(statistics.median(r.cpu for r in seen), 1)}
+
+
+@contextmanager
+def served(loader: ModelLoader, sessions: Sessions, most: int) -> Iterator[str]:
+    """The page in this process -> its address."""
+    settings = launch.Settings(port=free_port(), max_new_tokens=most)
+    demo = launch.serve(settings, loader, sessions, block=False)
+    try:
+        yield f"http://127.0.0.1:{settings.port}"
+    finally:
+        demo.close()
+
+
+def main() -> None:
+    """Measure and print one JSON line a decoder."""
+    parser = argparse.ArgumentParser(
+        prog="python -m recap.ui.overhead",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--n", type=int, default=9, help="answers of each kind")
+    parser.add_argument("--tokens", type=int, default=400, help="longest answer")
+    parser.add_argument("--threads", type=int, default=1, help="of the model")
+    parser.add_argument("--decoders", default="recap,autoregressive")
+    arguments = parser.parse_args()
+    if chromium_path() is None:
+        raise SystemExit("chromium is not installed: install your system's package “chromium”.")
+    from playwright.sync_api import sync_playwright
+
+    torch.set_num_threads(arguments.threads)
+    target = load_target(arguments.model)
+    loader, sessions = ModelLoader(arguments.model, lambda: target), Sessions()
+    example = load_examples()[0]
+    with served(loader, sessions, arguments.tokens) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        for decoder in arguments.decoders.split(","):
+            library: list[Run] = []
+            seen: list[Run] = []
+            for _ in range(arguments.n):
+                library.append(in_library(target, decoder, example, arguments.tokens))
+                context = browser.new_context()
+                person = Person(context.new_page(), address).open()
+                seen.append(on_the_page(person, sessions, decoder))
+                context.close()
+            print(json.dumps(figures(decoder, library, seen)), flush=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
