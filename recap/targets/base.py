@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -63,7 +63,7 @@ class Target(Protocol):
     eos_ids: frozenset[int]
     blocked: frozenset[int]
     sees_images: bool
-    lock: threading.RLock
+    lock: AbstractContextManager[bool]
     notes: tuple[str, ...]
     """Sentences on what was changed for losslessness (a neutralised repetition penalty, ...)."""
     max_context: int

@@ -9,7 +9,6 @@ conversation needs lies in its KVState:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from PIL.Image import Image
 
 from ..drafters.base import Predictions
 from ..kv import KVCache
+from ..scheduler import FairLock
 from . import packed as fast
 from . import readout
 from .base import KVState, Message, Segment
@@ -61,7 +61,7 @@ class TransformersTarget:
         """packed: lay the language model's weights out for small passes where this CPU can."""
         self.model, self.tokenizer, self.name, self.notes = model, tokenizer, name, notes
         self.eos_ids = eos_ids
-        self.lock = threading.RLock()
+        self.lock = FairLock()
         config = model.config.get_text_config()
         self.max_context = int(config.max_position_embeddings)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
