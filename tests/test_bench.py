@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -714,3 +715,66 @@ def test_the_bootstrap_follows_the_spread():
     assert narrow[1] > 4.95
     assert 5 < (wide[1] - wide[0]) / (narrow[1] - narrow[0]) < 20, "about the root of 100"
     assert interval(mean, [1.0], [1.0]) is None
+
+
+# ---- what the memories weigh
+
+
+@pytest.mark.slow
+def test_memories_stay_within_their_sizes_at_a_real_vocabulary():
+    from recap.bench.memory_use import LIMITS_MB, measure
+
+    sizes = measure(vocab=151_936, tokens=4000, config=RecapConfig())
+    assert sizes["tokens"] >= 4000
+    assert 151_936 * 8 * 8 / 1e6 < sizes["persistent_mb"] <= LIMITS_MB["persistent_mb"] == 32.0
+    assert 5.0 < sizes["request_mb"] <= LIMITS_MB["request_mb"] == 50.0
+    assert sizes["request_mb"] < sizes["request_full_mb"] <= 50.0
+
+
+def test_memories_are_bounded_by_the_config():
+    from recap.bench.memory_use import measure
+
+    def sizes(tokens, **config):
+        return measure(vocab=3000, tokens=tokens, config=RecapConfig(budget=15, **config))
+
+    small, large = (sizes(900, request_rows=rows) for rows in (1000, 8000))
+    assert small["rows_verified"] > 1000, "the ring has wrapped around"
+    for one in (small, large):
+        assert one["request_mb"] <= one["request_full_mb"]
+    bytes_a_row = 1e6 * (large["request_full_mb"] - small["request_full_mb"]) / 7000
+    assert 68 < bytes_a_row < 600, "arrays, keys and their dictionaries"
+    assert small["request_mb"] < large["request_mb"]
+    wide, narrow = (
+        measure(vocab=vocab, tokens=30, config=RecapConfig(budget=3))["persistent_mb"]
+        for vocab in (60_000, 30_000)
+    )
+    assert 1.7 < wide / narrow < 2.1, "the vocabulary bounds the persistent one"
+
+
+def test_memory_use_says_what_is_above_its_limit(capsys, monkeypatch):
+    from recap.bench import memory_use
+
+    words = ["--vocab", "3000", "--tokens", "50", "--nodes", "7", "--request-rows", "1000"]
+    assert memory_use.main(words) == 0
+    monkeypatch.setitem(memory_use.LIMITS_MB, "persistent_mb", 0.1)
+    assert memory_use.main(words) == 1
+    assert "persistent_mb is 0.2, above 0.1" in capsys.readouterr().err
+
+
+MMSPEC = Path(__file__).parents[2] / "shared" / "data" / "mmspec_testmini"
+
+
+@pytest.mark.skipif(not MMSPEC.is_dir(), reason="MMSpec's testmini split is not on this machine")
+def test_mmspec_runs_through_with_every_image_and_turn(tmp_path):
+    samples = load_suite(str(MMSPEC))
+    assert len(samples) == 60
+    assert len({s.kind for s in samples}) == 6
+    target = load_target(str(tiny.build("llava_next", tmp_path)))
+    used = runners(target, ("recap", "autoregressive"))
+    result = run.run_suite(target, samples, used, max_new_tokens=3)
+    assert result["failed"] == []
+    assert result["samples_run"] == 60
+    played = {(r["sample"], r["turn"]) for r in result["samples"]}
+    assert played == {(s.id, turn) for s in samples for turn in range(len(s.turns))}
+    assert result["decoders"]["recap"]["identical"] is True
+    assert len(result["groups"]) == 8, "six topics, single-turn and multi-turn"

@@ -406,3 +406,13 @@ def _weights(config: Any, where: Path, tokenizer: Any, seed: int) -> None:
         head[: len(tokenizer)][[i for i in tokenizer.added_tokens_decoder]] = 0.0
         head[len(tokenizer) :] = 0.0
     model.save_pretrained(where)
+
+
+if __name__ == "__main__":  # python -m tests.tiny llava_next models/tiny-llava
+    import argparse
+
+    parser = argparse.ArgumentParser(description="Write a tiny model with random weights.")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    print(build(options.kind, options.out))

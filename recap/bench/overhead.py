@@ -22,7 +22,7 @@ from ..drafters.base import Predictions
 _PROFILE = np.array([0.42, 0.17, 0.09, 0.06, 0.04, 0.03, 0.02, 0.02], np.float32)
 
 
-class _Language:
+class SyntheticLanguage:
     """Successors by the last token over a subset of the vocabulary, shuffled a little by the rng."""
 
     def __init__(self, vocab: int, words: int, seed: int = 0) -> None:
@@ -31,6 +31,10 @@ class _Language:
         self.place = np.full(vocab, 0)
         self.place[self.words] = np.arange(words)
         self.table = np.stack([self.rng.permutation(words)[:8] for _ in range(words)])
+
+    def prompt(self, count: int) -> list[int]:
+        """That many words, drawn at random."""
+        return self.words[self.rng.integers(0, len(self.words), size=count)].tolist()
 
     def predict(self, tokens: list[int]) -> Predictions:
         ids = self.words[self.table[self.place[np.asarray(tokens)]]]
@@ -41,10 +45,10 @@ class _Language:
 
 def measure(decoder: str, *, nodes: int, vocab: int, steps: int, record: bool) -> dict[str, float]:
     """Median and 95th percentile of milliseconds a step -> figures by name."""
-    language = _Language(vocab, words=2000)
+    language = SyntheticLanguage(vocab, words=2000)
     settings = {"config": RecapConfig(budget=nodes)} if decoder == "recap" else {}
     drafter = make_drafter(decoder, vocab_size=vocab, **settings)
-    prompt = language.words[language.rng.integers(0, 2000, size=300)].tolist()
+    prompt = language.prompt(300)
     drafter.begin(prompt, blocked=frozenset(), terminal=frozenset())
     drafter.confirm([prompt[0]])
     draft, observe, rows = [], [], []
