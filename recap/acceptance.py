@@ -20,9 +20,15 @@ def bin_of(probability: float) -> int:
     >>> [bin_of(p) for p in (1.0, 0.75, 0.7, 0.5, 0.49, 0.001)]
     [0, 0, 1, 2, 2, 11]
     """
-    if probability >= 1.0:
-        return 0
-    return min(int(-2.0 * math.log2(probability)), BINS - 1) if probability > 0 else BINS - 1
+    return _BIN[int(probability * _FINE)] if probability < 1.0 else 0
+
+
+_FINE = 4096  # steps of the table; the last bin's edge, 2 ** -5.5, is 90 of them
+_BIN = [BINS - 1, *(min(int(-2.0 * math.log2(i / _FINE)), BINS - 1) for i in range(1, _FINE))]
+
+
+EDGES = tuple(2.0 ** (-0.5 * (bin_ + 1)) if bin_ < BINS - 1 else 0.0 for bin_ in range(BINS))
+"""Upper edge of the bin after each one, which bounds every probability behind it."""
 
 
 class Acceptance:
@@ -37,17 +43,36 @@ class Acceptance:
         self.expected = [[0.0] * BINS for _ in range(classes)]
         self.accepted = [[0.0] * BINS for _ in range(classes)]
         self.ratio = [[1.0] * BINS for _ in range(classes)]
+        self._below = [list(EDGES) for _ in range(classes)]
+        """Highest estimate of each class in any bin after this one."""
+        self._stale: set[int] = set()  # classes whose `_below` is to be made anew
 
     def clear(self) -> None:
         """Back to trusting the mixture."""
         for table, value in ((self.expected, 0.0), (self.accepted, 0.0), (self.ratio, 1.0)):
             for row in table:
                 row[:] = [value] * BINS
+        for row in self._below:
+            row[:] = EDGES
+        self._stale.clear()
 
     def estimate(self, class_: int, probability: float) -> float:
         """Corrected probability that this candidate is accepted, given that its parent is."""
         corrected = probability * self.ratio[class_][bin_of(probability)]
         return corrected if corrected < self.ceiling else self.ceiling
+
+    def bound(self, class_: int, probability: float) -> float:
+        """No candidate of this class with at most this probability is estimated higher."""
+        if class_ in self._stale:
+            self._stale.remove(class_)
+            highest, below, ratio = 0.0, self._below[class_], self.ratio[class_]
+            for bin_ in range(BINS - 1, 0, -1):
+                highest = max(highest, ratio[bin_] * EDGES[bin_ - 1])
+                below[bin_ - 1] = highest
+        where = bin_of(probability)
+        return min(
+            max(probability * self.ratio[class_][where], self._below[class_][where]), self.ceiling
+        )
 
     def record(self, class_: int, probability: float, accepted: bool) -> None:
         """A candidate under an accepted node, its mixed probability, and the target's verdict."""
@@ -56,3 +81,4 @@ class Acceptance:
         expected[where] += probability
         right[where] += accepted
         self.ratio[class_][where] = (right[where] + self.prior) / (expected[where] + self.prior)
+        self._stale.add(class_)

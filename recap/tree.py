@@ -6,7 +6,7 @@ how they are verified (`engine`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,20 +58,53 @@ class CandidateTree:
     ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
     """
 
-    __slots__ = ("_children", "depths", "nodes", "parents", "tokens")
+    __slots__ = ("_children", "_details", "_nodes", "depths", "parents", "tokens")
 
     def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
-        self.nodes = tuple(nodes)
-        self.tokens = [root, *(n.token for n in self.nodes)]
-        self.parents = [-1, *(n.parent for n in self.nodes)]
-        self.depths = [0, *(n.depth for n in self.nodes)]
-        self._children: dict[tuple[int, int], int] = {}
-        depths, children = self.depths, self._children
-        for row, (token, parent, depth, *_) in enumerate(self.nodes, start=1):
+        self._nodes: tuple[Node, ...] | None = tuple(nodes)
+        self._fill(
+            [root, *[n.token for n in nodes]],
+            [-1, *[n.parent for n in nodes]],
+            [0, *[n.depth for n in nodes]],
+        )
+
+    def _fill(self, tokens: list[int], parents: list[int], depths: list[int]) -> None:
+        self.tokens, self.parents, self.depths = tokens, parents, depths
+        for row in range(1, len(tokens)):
+            parent = parents[row]
             assert 0 <= parent < row, "a parent comes before its children"
-            assert depth == depths[parent] + 1, "depth is the parent's plus one"
-            children[parent, token] = row
-        assert len(children) == len(self.nodes), "siblings differ in their token"
+            assert depths[row] == depths[parent] + 1, "depth is the parent's plus one"
+        self._children = dict(
+            zip(zip(parents, tokens, strict=True), range(len(tokens)), strict=True)
+        )
+        assert len(self._children) == len(tokens), "siblings differ in their token"
+
+    @classmethod
+    def packed(
+        cls,
+        tokens: list[int],
+        parents: list[int],
+        depths: list[int],
+        details: Callable[[], Iterable[tuple]],
+    ) -> CandidateTree:
+        """From columns, the root's row first (parent -1, depth 0).
+
+        details: the (source, score, rank, votes) of each candidate; called when `nodes` is first read.
+        """
+        tree = cls.__new__(cls)
+        tree._nodes, tree._details = None, details
+        tree._fill(tokens, parents, depths)
+        return tree
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The candidates, in packed order; row 0, the root, is not among them."""
+        if self._nodes is None:
+            columns = zip(
+                self.tokens[1:], self.parents[1:], self.depths[1:], self._details(), strict=True
+            )
+            self._nodes = tuple([Node(t, p, d, *rest) for t, p, d, rest in columns])
+        return self._nodes
 
     def __len__(self) -> int:
         """Rows of the packed pass, the root included."""
@@ -115,19 +148,22 @@ class CandidateTree:
 class TreeBuilder:
     """Grows a tree in any order in which parents come first; `pack()` puts the rows in order."""
 
-    __slots__ = ("_fanout", "_index", "_nodes", "order", "root")
+    __slots__ = ("_depths", "_details", "_fanout", "_index", "_parents", "_scores", "_tokens",
+                 "order", "root")  # fmt: skip
 
     def __init__(self, root: int) -> None:
         self.root = root
         self.order: list[int] = []
         """After `pack`: the handle of each packed row (row 0 is ROOT)."""
-        self._nodes: list[Node] = []
+        # one entry a handle, the root's first
+        self._tokens, self._parents, self._depths, self._scores = [root], [-1], [0], [1.0]
+        self._details: list[tuple[str, float, int, tuple[Vote, ...]]] = []
         self._index: dict[tuple[int, int], int] = {}
-        self._fanout: dict[int, int] = {}
+        self._fanout = [0]
 
     def __len__(self) -> int:
         """Candidates so far, the root not counted."""
-        return len(self._nodes)
+        return len(self._tokens) - 1
 
     def add(
         self, parent: int, token: int, *, source: str, score: float, votes: tuple[Vote, ...] = ()
@@ -136,41 +172,51 @@ class TreeBuilder:
 
         A child that is there already is not added again: its handle is returned.
         """
-        known = self._index.get((parent, token))
-        if known is not None:
+        handle = len(self._tokens)
+        known = self._index.setdefault((parent, token), handle)
+        if known != handle:
             return known
-        depth = 1 if parent == ROOT else self._nodes[parent - 1].depth + 1
-        rank = self._fanout.get(parent, 0)
-        self._fanout[parent] = rank + 1
-        self._nodes.append(Node(token, parent, depth, source, score, rank, votes))
-        handle = len(self._nodes)
-        self._index[parent, token] = handle
+        self._tokens.append(token)
+        self._parents.append(parent)
+        self._depths.append(self._depths[parent] + 1)
+        self._scores.append(score)
+        self._details.append((source, score, self._fanout[parent], votes))
+        self._fanout[parent] += 1
+        self._fanout.append(0)
         return handle
 
     def cut(self, count: int) -> None:
         """Keep the first `count` candidates that were added (parents came first, so it stays a tree)."""
-        for node in self._nodes[count:]:
-            del self._index[node.parent, node.token]
-        del self._nodes[count:]
+        for handle in range(count + 1, len(self._tokens)):
+            parent = self._parents[handle]
+            del self._index[parent, self._tokens[handle]]
+            self._fanout[parent] -= 1
+        for column in (self._tokens, self._parents, self._depths, self._scores, self._fanout):
+            del column[count + 1 :]
+        del self._details[count:]
 
     def pack(self) -> CandidateTree:
         """The finished tree. The chain of best children comes first, so that accepting it moves no KV."""
-        best: dict[int, int] = {}
-        for handle, node in enumerate(self._nodes, start=1):
-            rival = best.get(node.parent)
-            if rival is None or node.score > self._nodes[rival - 1].score:
-                best[node.parent] = handle
-        chain: list[int] = []
-        at = ROOT
-        while at in best:
-            at = best[at]
-            chain.append(at)
-        on_chain = set(chain)
-        order = chain + [h for h in range(1, len(self._nodes) + 1) if h not in on_chain]
-        row_of = {ROOT: ROOT, **{handle: row for row, handle in enumerate(order, start=1)}}
-        packed = []
-        for handle in order:
-            token, parent, *rest = self._nodes[handle - 1]
-            packed.append(Node(token, row_of[parent], *rest))
-        self.order = [ROOT, *order]
-        return CandidateTree(self.root, packed)
+        parents, scores = self._parents, self._scores
+        count = len(parents)
+        best = [0] * count
+        for handle in range(1, count):
+            rival = best[parents[handle]]
+            if not rival or scores[handle] > scores[rival]:
+                best[parents[handle]] = handle
+        order = [ROOT]
+        while best[order[-1]]:
+            order.append(best[order[-1]])
+        on_chain = set(order)
+        order += [handle for handle in range(1, count) if handle not in on_chain]
+        row_of = [ROOT] * count
+        for row, handle in enumerate(order):
+            row_of[handle] = row
+        self.order = order
+        details = self._details
+        return CandidateTree.packed(
+            [self._tokens[handle] for handle in order],
+            [-1, *[row_of[parents[handle]] for handle in order[1:]]],
+            [self._depths[handle] for handle in order],
+            lambda: [details[handle - 1] for handle in order[1:]],
+        )

@@ -18,7 +18,10 @@ from ..memory import PersistentMemory, RequestMemory, confidence, key2, key3
 from ..trace import LEVELS, LevelCount
 from ..tree import ROOT, CandidateTree, TreeBuilder
 from .base import Predictions
-from .sources import CLASSES, NONE, Place, Sources
+from .sources import CLASSES, HIT, NONE, Place, Sources
+
+UNWEIGHED = -1
+"""Stands in the queue for the best child of a place whose sources are not mixed yet."""
 
 
 class RecapDrafter:
@@ -114,9 +117,13 @@ class RecapDrafter:
         while queue and budget:
             score, parent, token = heapq.heappop(queue)
             score = -score
+            above = self._asked[parent]
+            if token == UNWEIGHED:
+                sources.weigh(above)
+                self._queue_next(above, parent, queue)
+                continue
             if pays is not None and not pays.more(score):
                 break
-            above = self._asked[parent]
             self._queue_next(above, parent, queue)
             budget -= 1
             handle = grown.add(
@@ -141,10 +148,20 @@ class RecapDrafter:
         return tree
 
     def _expand(self, place: Place, handle: int, queue: list[tuple[float, int, int]]) -> None:
-        """Ask all sources at a place and queue its best child; the siblings wait behind it."""
+        """Fetch what is known at a place and queue it by what its best child can score at most."""
         self._asked[handle] = place
-        self.sources.ask(place)
-        self._queue_next(place, handle, queue)
+        self.sources.fetch(place)
+        chance = place.bound
+        if self.config.calibrate:
+            bound = self.acceptance.bound
+            chance = bound(place.class_, place.bound)
+            if place.continuation is not None:
+                chance = max(chance, bound(place.lookup_class, place.bound))
+        factors = self.config.depth_factors
+        factor = place.score * factors[min(place.depth, len(factors) - 1)]
+        score = min(factor * chance, place.score)
+        if score >= self.config.min_score:
+            heapq.heappush(queue, (-score, handle, UNWEIGHED))
 
     def _queue_next(self, place: Place, handle: int, queue: list[tuple[float, int, int]]) -> None:
         """Queue the place's next child, if one is left that is worth a row."""
@@ -233,17 +250,10 @@ class RecapDrafter:
 
     def _count(self, tree: CandidateTree, accepted: Sequence[int]) -> dict[str, LevelCount]:
         """Look-ups, hits and accepted hits of this pass (see `trace.LevelCount`)."""
-        lookups, hits, right = ([0] * len(LEVELS) for _ in range(3))
-        for place in self._asked.values():
-            for level, (key, row) in enumerate(zip(place.keys, place.rows, strict=True)):
-                lookups[level] += key
-                hits[level] += row is not None
-            if self.config.lookup:
-                lookups[3] += 1
-                hits[3] += place.continuation is not None
-            if place.runners is not None:
-                lookups[4] += 1
-                hits[4] += bool(place.runners)
+        right = [0] * len(LEVELS)
+        total = sum([place.counts for place in self._asked.values()])
+        lookups = [total >> 16 * level & 0xFFFF for level in range(len(LEVELS))]
+        hits = [total >> HIT + 16 * level & 0xFFFF for level in range(len(LEVELS))]
         at = ROOT
         for row in accepted:
             place, token = self._asked[self._order[at]], tree.tokens[row]

@@ -1,8 +1,9 @@
 """Everything that Recap may know about the next token at one place of a tree, asked and mixed.
 
-A `Place` is a node while its tree grows. `Sources.ask` fills it in: the rows of the 3-, 2- and 1-token
-keys, what followed the longest match, and, where all of these are silent, the runners-up of the place
-before. Growing the tree is not done here (`recap`).
+A `Place` is a node while its tree grows. `Sources.fetch` finds the rows of the 3-, 2- and 1-token keys and
+what followed the longest match; `Sources.weigh` mixes them, or, where all of these are silent, takes the
+runners-up of the place before. Most places at a tree's edge are never weighed: their bound says that
+none of their children could enter. Growing the tree is not done here (`recap`).
 """
 
 from __future__ import annotations
@@ -33,20 +34,29 @@ _KINDS = max(_MATCHES) + 1
 CLASSES = 4 * _KINDS
 """Classes of the calibration: most exact level that answered (0 to 3) x class of the lookup's match."""
 
+HIT = 80
+"""Hits are counted this many bits above look-ups."""
+COUNT = tuple(1 << 16 * level for level in range(len(LEVELS)))
+"""One look-up of each level in a single number, so that a tree's counts are one sum."""
+_HITS = tuple(one << HIT for one in COUNT)
+
 
 class Place:
     """A node while the tree grows, with what the sources said there.
 
-    tail: its key, the last three tokens up to it. path: the tokens of its branch, root first. ranked:
-    tokens by mixed probability, `cursor` the next one to try; `last` the score of the child before.
+    tail: its key, the last three tokens up to it. path: the tokens of its branch, root first. bound: no
+    token's mixed probability is above it. ranked: tokens by mixed probability once it is weighed, `cursor`
+    the next one to try; `last` the score of the child before. counts: look-ups and hits (`COUNT`).
     """
 
     __slots__ = (
+        "answers",
+        "bound",
         "class_",
         "continuation",
+        "counts",
         "cursor",
         "depth",
-        "keys",
         "last",
         "lookup_class",
         "match",
@@ -57,6 +67,7 @@ class Place:
         "rows",
         "runners",
         "score",
+        "share",
         "tail",
         "weights",
     )
@@ -74,6 +85,7 @@ class Place:
         self.match = NO_MATCH
         self.last, self.cursor = score, 0
         self.ranked: list[int] = []
+        self.mixed: dict[int, float] = {}
         self.runners: dict[int, float] | None = None
 
     def probability(self, level: int, token: int) -> float:
@@ -127,6 +139,7 @@ class Sources:
         self, config: RecapConfig, memory: PersistentMemory, request: RequestMemory
     ) -> None:
         self.config, self.memory, self.request = config, memory, request
+        self._base, self._looks = config.base_weights, config.lookup
         self.lookup = SuffixLookup()
         self.blocked: frozenset[int] = frozenset()
         self.before: dict[int, float] = {}
@@ -159,39 +172,76 @@ class Sources:
 
     def ask(self, place: Place) -> None:
         """Ask every source whose key exists at this place and mix what they say."""
-        cfg = self.config
-        a, b, c = tail = place.tail
-        w3, w2, w1 = cfg.base_weights
-        three, two = self.keyed(tail)
-        three, two, one = three and w3 > 0, two and w2 > 0, w1 > 0
-        rows: tuple[Row | None, Row | None, Row | None] = (
-            self.request.get3(key3(a, b, c)) if three else None,
-            self.request.get2(key2(b, c)) if two else None,
-            self.memory.get(c) if one else None,
-        )
-        place.keys, place.rows = (three, two, one), rows
-        match = place.match
-        continuation = self.lookup.next_token(match) if match.length else None
-        place.continuation = continuation
-        share, matched = 0.0, 0
-        if continuation is not None:
-            shares = cfg.lookup_acceptance
-            share = shares[min(match.length, len(shares)) - 1]
-            matched = _MATCHES[min(match.length, len(_MATCHES) - 1)]
+        self.fetch(place)
+        self.weigh(place)
+
+    def fetch(self, place: Place) -> None:
+        """Find what every source whose key exists at this place knows, without mixing it."""
+        a, b, c = place.tail
+        blocked, (w3, w2, w1) = self.blocked, self._base
+        counts = level = answers = 0
+        best, three, two, one = 0.0, None, None, None
+        if w1 > 0:
+            counts = COUNT[2]
+            one = self.memory.get(c)
+            if one is not None:
+                counts += _HITS[2]
+                level = answers = 1
+                best = one[1][0]
+        if b >= 0 and b not in blocked:
+            if w2 > 0:
+                counts += COUNT[1]
+                two = self.request.get2(key2(b, c))
+                if two is not None:
+                    counts += _HITS[1]
+                    level = 2
+                    answers += 1
+                    best = max(best, two[1][0])
+            if w3 > 0 and a >= 0 and a not in blocked:
+                counts += COUNT[0]
+                three = self.request.get3(key3(a, b, c))
+                if three is not None:
+                    counts += _HITS[0]
+                    level = 3
+                    answers += 1
+                    best = max(best, three[1][0])
+        share, matched, continuation = 0.0, 0, None
+        if self._looks:
+            counts += COUNT[3]
+            match = place.match
+            length = match[1]
+            if length:
+                continuation = self.lookup.next_token(match)
+                if continuation is not None:
+                    counts += _HITS[3]
+                    shares = self.config.lookup_acceptance
+                    share = shares[min(length, len(shares)) - 1]
+                    matched = _MATCHES[min(length, len(_MATCHES) - 1)]
+                    best = best * (1.0 - share) + share
+                    answers += 1
+        place.rows, place.continuation, place.share = (three, two, one), continuation, share
+        place.class_, place.lookup_class = level * _KINDS, level * _KINDS + matched
+        place.counts, place.answers = counts, answers
+        place.bound = best if answers else self.config.runner_up_share
+
+    def weigh(self, place: Place) -> None:
+        """Mix what was fetched at this place into `mixed`, and rank it."""
+        cfg, rows, share = self.config, place.rows, place.share
+        if place.answers == 0:
+            place.weights = (0.0, 0.0, 0.0, 0.0)
+            if cfg.runner_up_share > 0:
+                place.mixed = place.runners = self._runners(place)
+                place.counts += COUNT[4] + (_HITS[4] if place.runners else 0)
+            place.ranked = list(place.mixed)
+            return
         weights = level_weights(
             rows, cfg.base_weights, use_confidence=cfg.confidence, floor=cfg.confidence_floor
         )
-        mixed = mix(rows, weights, looked_up=continuation, lookup_share=share)
-        if not mixed and cfg.runner_up_share > 0:
-            mixed = place.runners = self._runners(place)
-        place.weights = (*(w * (1.0 - share) for w in weights), share)
+        mixed = mix(rows, weights, looked_up=place.continuation, lookup_share=share)
+        place.weights = (*[w * (1.0 - share) for w in weights], share)
         place.mixed = mixed
-        level = 3 if rows[0] else 2 if rows[1] else 1 if rows[2] else 0
-        place.class_ = level * _KINDS
-        place.lookup_class = level * _KINDS + matched
-        answers = (continuation is not None) + sum(row is not None for row in rows)
         place.ranked = (
-            sorted(mixed, key=mixed.__getitem__, reverse=True) if answers > 1 else list(mixed)
+            sorted(mixed, key=mixed.__getitem__, reverse=True) if place.answers > 1 else list(mixed)
         )
 
     def _runners(self, place: Place) -> dict[int, float]:
