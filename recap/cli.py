@@ -1,4 +1,4 @@
-"""The command line: `python -m recap ask` answers, `python -m recap bench` measures."""
+"""The command line: `python -m recap ask` answers, `bench` measures, `load` drives a running app."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_ask(commands)
-    from .bench.run import add_command
+    from .bench import load, run
 
-    add_command(commands)
+    run.add_command(commands)
+    load.add_command(commands)
     options = parser.parse_args(argv)
     try:
         return options.run(options)
