@@ -55,6 +55,14 @@ class _Mark:
     answer: tuple[int, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """What the cache held when it was evicted: rows, and the state's extra."""
+
+    length: int
+    extra: dict[str, Any]
+
+
 class Conversation:
     """Questions and answers about images, in one KV cache.
 
@@ -75,8 +83,49 @@ class Conversation:
         self._prompt_extra: dict[str, Any] = {}
         self._answer: tuple[int, ...] | None = None  # ids of the last finished answer
         self._marks: list[_Mark] = []
+        self._cold: _Cold | None = None
         self.moves = 0
         """Counts what an answer in the making does not survive: a question, a rewind, an undo, an adoption."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that the KV cache takes."""
+        return int(getattr(self.state.cache, "nbytes", 0))
+
+    @property
+    def _length(self) -> int:
+        """Rows in the cache, or that it will have again."""
+        return self.state.length if self._cold is None else self._cold.length
+
+    @property
+    def _extra(self) -> dict[str, Any]:
+        return self.state.extra if self._cold is None else self._cold.extra
+
+    def evict(self) -> None:
+        """Give the KV cache's memory back; it is filled again when it is needed. Not while answering."""
+        if self._cold is None and self.state.length:
+            with self.target.lock:
+                self._cold = _Cold(self.state.length, self.state.extra)
+                self.state = self.target.new_state()
+
+    def revive(self) -> None:
+        """Fill an evicted cache again: each question with its images, then the answer behind it."""
+        if self._cold is None:
+            return
+        length, known = self._cold.length, self.ids
+        with self.target.lock:
+            state = self.target.new_state()
+            for mark in self._marks:
+                asked = self.messages[: mark.messages + 1]
+                segment = self.target.encode(asked, known[: mark.ids], mark.answer)
+                end = mark.ids + len(segment.ids)
+                if end > length:
+                    break
+                self.target.prefill(state, known[:end], segment, rows=[end - 1], top_k=0)
+            if state.length < length:
+                rest = Segment(tuple(known[state.length : length]))
+                self.target.prefill(state, known[:length], rest, rows=[length - 1], top_k=0)
+        self.state, self._cold = state, None
 
     @property
     def pending(self) -> bool:
@@ -118,8 +167,8 @@ class Conversation:
         self._marks.append(
             _Mark(
                 len(self.ids),
-                self.state.length,
-                copy.deepcopy(self.state.extra),
+                self._length,
+                copy.deepcopy(self._extra),
                 len(self.messages),
                 self._answer,
             )
@@ -137,6 +186,7 @@ class Conversation:
         seed: also fetch the predictions at the first occurrence of each distinct new prompt token,
         top_k entries each (more, if more were fetched before).
         """
+        self.revive()
         done = self._prefilled
         if done is not None and (not seed or (done.seeded and done.top_k >= top_k)):
             return done
@@ -189,6 +239,7 @@ class Conversation:
         """Back to the question asked last, its prefill kept: another decoder can answer it."""
         if self._prefilled is None:
             raise RuntimeError("There is no question, or it was not prefilled: nothing to rewind.")
+        self.revive()
         self.moves += 1
         if not self._open:
             self.messages.pop()
@@ -205,7 +256,7 @@ class Conversation:
         mark = self._marks.pop()
         del self.ids[mark.ids :]
         del self.messages[mark.messages :]
-        self._restore(min(mark.length, self.state.length), mark.extra)
+        self._restore(min(mark.length, self._length), mark.extra)
         self._answer = mark.answer
         self._segment = self._prefilled = None
         self._open = False
@@ -213,6 +264,7 @@ class Conversation:
 
     def fork(self) -> Conversation:
         """A copy at the question asked last, prefill kept, with a KV cache of its own."""
+        self.revive()
         twin = copy.copy(self)
         with self.target.lock:
             twin.state = copy.deepcopy(self.state)
@@ -225,12 +277,16 @@ class Conversation:
         """Go on from a fork's answer; the fork must not be used afterwards."""
         self.moves += 1
         self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
+        self._cold = twin._cold
         self._segment, self._open = twin._segment, twin._open
         self._prompt_length, self._prefilled = twin._prompt_length, twin._prefilled
         self._prompt_extra, self._answer = twin._prompt_extra, twin._answer
         self._marks = twin._marks
 
     def _restore(self, length: int, extra: dict[str, Any]) -> None:
+        if self._cold is not None:
+            self._cold = _Cold(length, copy.deepcopy(extra))
+            return
         if self.state.length > length:
             with self.target.lock:
                 self.target.crop(self.state, length)
