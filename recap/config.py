@@ -71,3 +71,23 @@ class RecapConfig:
     request_rows: int = 65_536
     """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
     about 30 MB: 36 bytes a row with top_k 8, and two dictionary entries."""
+
+    def __post_init__(self) -> None:
+        for name in ("top_k", "budget", "max_depth", "max_children", "request_rows"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < (0 if name == "budget" else 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}.")
+        if len(self.base_weights) != 3 or min(self.base_weights) < 0:
+            raise ValueError("base_weights must be three numbers of at least 0 (3-, 2-, 1-token).")
+        if not self.depth_factors or min(self.depth_factors) < 0:
+            raise ValueError("depth_factors must be one or more numbers of at least 0.")
+        if not all(
+            0.0 <= share <= 1.0 for share in (*self.lookup_acceptance, self.runner_up_share)
+        ):
+            raise ValueError("lookup_acceptance and runner_up_share must lie between 0 and 1.")
+        if self.lookup and not self.lookup_acceptance:
+            raise ValueError("lookup needs at least one share in lookup_acceptance.")
+        if not 0.0 <= self.confidence_floor <= 1.0:
+            raise ValueError("confidence_floor must lie between 0 and 1.")
+        if self.calibration_prior <= 0 or self.min_score <= 0:
+            raise ValueError("calibration_prior and min_score must be above 0.")

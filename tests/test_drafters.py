@@ -446,3 +446,24 @@ def test_root_alone_when_one_token_is_left():
     drafter.confirm([10])
     assert len(drafter.propose(limit=0, record=False)) == 1
     assert ROOT == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"top_k": 0},
+        {"budget": -1},
+        {"max_depth": 2.5},
+        {"base_weights": (1.0, 1.0)},
+        {"base_weights": (1.0, -1.0, 0.0)},
+        {"depth_factors": ()},
+        {"runner_up_share": 1.5},
+        {"lookup_acceptance": ()},
+        {"confidence_floor": -0.1},
+        {"calibration_prior": 0.0},
+        {"request_rows": 0},
+    ],
+)
+def test_a_setting_out_of_range_is_refused_in_one_sentence(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        RecapConfig(**wrong)

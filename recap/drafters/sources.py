@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..config import RecapConfig
 from ..lookup import NO_MATCH, Match, SuffixLookup
-from ..memory import PersistentMemory, RequestMemory, Row, key2, key3
+from ..memory import PersistentMemory, RequestMemory, key2, key3
 from ..mixture import level_weights, mix
 from ..trace import LEVELS
 from ..tree import Vote
