@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ from recap.persistence import MemoryFileError, binding, load, save
 
 from .scripted import ScriptedTarget
 
-KILLS = int(os.environ.get("RECAP_KILLS", "12"))
-ROOT = Path(__file__).parents[1]
+KILLS = int(os.environ.get("RECAP_KILLS", "40"))
 
 
 def filled(value: int, *, vocab: int = 500, top_k: int = 8, rows: int = 300) -> PersistentMemory:
@@ -112,36 +112,60 @@ def test_what_a_memory_belongs_to():
     assert binding(one) != binding(other)
 
 
-SAVER = """
-import sys
-from pathlib import Path
-from recap.persistence import save
-from tests.test_persistence import filled
-memories = {v: filled(v, vocab=20000, rows=15000) for v in (3, 4)}
-value = 3
-while True:
-    print(value, flush=True)
-    save(memories[value], Path(sys.argv[1]), belongs="x")
-    value = 7 - value
-"""
+def killed(memory: PersistentMemory, path: Path, *, line: int, spin: int = 0) -> bool:
+    """A process that saves is killed once it has run so many lines of `save`, and a while later ->
+    whether it got so far."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        left = line
+
+        def trace(frame: FrameType, event: str, _: object) -> object:
+            nonlocal left
+            if frame.f_code is not save.__code__:
+                return None
+            left -= event == "line"
+            if left < 1:
+                sys.settrace(None)
+                os.write(write, b"here")
+                if not spin:
+                    signal.pause()
+            return trace
+
+        sys.settrace(trace)
+        save(memory, path, belongs="x")
+        os._exit(0)
+    os.close(write)
+    got = os.read(read, 4)
+    for _ in range(spin):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read)
+    return got == b"here"
 
 
 def test_a_killed_process_leaves_the_old_or_the_new_file(tmp_path):
-    """kill -9 at any place of a save; RECAP_KILLS=100 for the full number."""
-    path, rng = tmp_path / "memory", random.Random(7)
+    """kill -9 before each line of a save and at random places inside; RECAP_KILLS=100 for the full number."""
+    path, rng, value, line, kills = tmp_path / "memory", random.Random(7), 3, 0, 0
     wanted = {value: filled(value, vocab=20000, rows=15000) for value in (3, 4)}
-    for _ in range(KILLS):
-        child = subprocess.Popen(
-            [sys.executable, "-c", SAVER, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(rng.randrange(2, 8)):
-            child.stdout.readline()
-        for _ in range(rng.randrange(0, 200_000)):  # somewhere inside the save that has just begun
-            pass
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    save(wanted[3], path, belongs="x")
+    seen = set()
+
+    def check() -> int:
         found = load(path, belongs="x")
         assert found is not None
-        assert same(found, wanted[int(found.ids[0, 0])])
+        held = int(found.ids[0, 0])
+        assert same(found, wanted[held])
+        seen.add(held == value)
+        return held
+
+    while killed(wanted[7 - value], path, line=(line := line + 1)):
+        value, kills = check(), kills + 1
+    assert kills > 15
+    assert seen == {True, False}  # both happened: the old one stayed, the new one came
+    value = check()
+    while kills < KILLS:
+        killed(wanted[7 - value], path, line=rng.randrange(1, line), spin=rng.randrange(300_000))
+        value, kills = check(), kills + 1
     assert [p.name for p in tmp_path.iterdir()] == ["memory"]
