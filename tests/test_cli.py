@@ -176,6 +176,6 @@ def test_pass_cost_prints_the_curve(model, capsys):
 
     assert pass_cost.main(["--model", model, "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[4].startswith("| 1 |")
-    assert lines[4].split("|")[3].strip() == "1.00"
+    assert lines[5].startswith("| 1 |")
+    assert lines[5].split("|")[3].strip() == "1.00"
     assert pass_cost.main(["--model", "./nowhere"]) == 2

@@ -1,41 +1,209 @@
 """What a packed pass costs on this machine, by rows: the curve that sizes the trees.
 
     python -m recap.bench.pass_cost [--model demo] [--device cuda] [--dtype bfloat16] [--threads 1]
+    python -m recap.bench.pass_cost --shape CONFIG.json --device cuda --dtype bfloat16
 
 The same measurement that decoding uses (`recap.calibration`), made anew and not remembered. On a GPU the
-curve is nearly flat up to the compute knee; on a CPU it is not, and small trees win.
+curve is nearly flat up to the compute knee; on a CPU it is not, and small trees win. --shape takes a
+published model's config.json and random weights; --scale divides its sizes, to try the command on a small
+machine. On CUDA the same passes are also timed as captured graphs.
+
+The weight-streaming limit is the time in which the weights that every pass reads come out of memory:
+their bytes by the memory's bandwidth, which is measured (or given by --bandwidth). A share of 100 % would
+be a pass that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from ..calibration import CONTEXT, measure_pass_cost
+import numpy as np
+import torch
+
+from ..calibration import CONTEXT, ROWS, measure_pass_cost
 from ..cli import add_model_options, load_from
+from ..targets.base import Segment
+from ..targets.common import TransformersTarget
+from .captured import FixedPass
+from .shapes import random_target, read_config, weight_bytes
+
+
+def bandwidth(device: torch.device, *, megabytes: int = 0, repeats: int = 7) -> float:
+    """Bytes a second that the device's memory gives when a large array is read, best of several.
+
+    megabytes: the array's size; by default 2,000 on a GPU and 200 elsewhere (caches are smaller).
+    """
+    megabytes = megabytes or (2000 if device.type == "cuda" else 200)
+    array = torch.ones(megabytes * 250_000, dtype=torch.float32, device=device)
+    best = float("inf")
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        array.sum().item()  # the value comes to the host: the device has finished
+        best = min(best, time.perf_counter() - begun)
+    return array.nbytes / best
+
+
+def captured_seconds(
+    target: TransformersTarget, rows: Sequence[int], *, context: int = CONTEXT, repeats: int = 20
+) -> dict[int, float]:
+    """Rows -> median seconds of a pass with fixed shapes: as a CUDA graph, or call by call without CUDA."""
+    usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
+    ids = [usable[i % len(usable)] for i in range(context)]
+    state = target.new_state()
+    target.prefill(state, ids, Segment(tuple(ids)), rows=[context - 1], top_k=0)
+    seconds: dict[int, float] = {}
+    for count in rows:
+        tokens = [usable[i % len(usable)] for i in range(count)]
+        chain = np.tri(count, dtype=bool)
+        fixed = FixedPass(target, state, tokens, list(range(count)), chain, top_k=8)
+        run: Callable[[], Any] = fixed.run if target.device != "cuda" else fixed.capture()
+        run()
+        seen = []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            run()
+            seen.append(time.perf_counter() - begun)
+        seconds[count] = statistics.median(seen)
+    return seconds
+
+
+def measure(
+    target: TransformersTarget,
+    *,
+    rows: Sequence[int] = ROWS,
+    context: int = CONTEXT,
+    bytes_per_s: float | None = None,
+    fixed: bool = False,
+) -> dict[str, Any]:
+    """The curve with the share of the weight-streaming limit at every row count, JSON-ready."""
+    cost = measure_pass_cost(target, rows=rows, context=context)
+    measured = [count for count, _ in cost.points]
+    graphs = captured_seconds(target, measured, context=context) if fixed else {}
+    streamed = weight_bytes(target)
+    speed = bytes_per_s or bandwidth(target.model.device)
+    limit = streamed / speed
+    one = cost.points[0][1]
+    return {
+        "model": target.name,
+        "device": _device(target),
+        "dtype": target.dtype,
+        "threads": torch.get_num_threads(),
+        "context": context,
+        "weight_bytes": streamed,
+        "bandwidth_gb_s": round(speed / 1e9, 2),
+        "limit_ms": round(1e3 * limit, 4),
+        "fixed": "captured graph" if target.device == "cuda" else "call by call",
+        "points": [
+            {
+                "rows": count,
+                "ms": round(1e3 * seconds, 4),
+                "against_one_row": round(seconds / one, 3),
+                "share_of_limit": round(limit / seconds, 4),
+            }
+            | (
+                {
+                    "fixed_ms": round(1e3 * graphs[count], 4),
+                    "fixed_share_of_limit": round(limit / graphs[count], 4),
+                }
+                if graphs
+                else {}
+            )
+            for count, seconds in cost.points
+        ],
+    }
+
+
+def _device(target: TransformersTarget) -> str:
+    if target.device == "cuda":
+        return torch.cuda.get_device_name(target.model.device)
+    return target.device
+
+
+def table(report: dict[str, Any]) -> str:
+    """The curve as a markdown table."""
+    more = "fixed_ms" in report["points"][0]
+    head = "| rows | ms a pass | against one row | of the limit |"
+    lines = [head + (f" ms, {report['fixed']} | of the limit |" if more else "")]
+    lines.append("|---" * (6 if more else 4) + "|")
+    for p in report["points"]:
+        line = f"| {p['rows']} | {p['ms']:.2f} | {p['against_one_row']:.2f} | {p['share_of_limit']:.0%} |"
+        if more:
+            line += f" {p['fixed_ms']:.2f} | {p['fixed_share_of_limit']:.0%} |"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the curve -> exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="Speculation pays where the tokens a pass exceed the time against one row.",
+    )
     add_model_options(parser)
+    parser.add_argument(
+        "--shape", type=Path, metavar="CONFIG", help="a config.json instead of --model"
+    )
+    parser.add_argument("--scale", type=int, default=1, help="divide the shape's sizes by this")
+    parser.add_argument("--context", type=int, default=CONTEXT, help="tokens in the cache")
+    parser.add_argument("--bandwidth", type=float, metavar="GB/S", help="instead of measuring it")
+    parser.add_argument(
+        "--fixed", action="store_true", help="also with fixed shapes (always on CUDA)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures here (JSON)")
     options = parser.parse_args(argv)
     try:
-        target = load_from(options)
+        if options.context < 1 or (options.bandwidth is not None and options.bandwidth <= 0):
+            raise ValueError("--context and --bandwidth must be above 0.")
+        if options.out is not None:
+            from .run import _try_out
+
+            _try_out(options.out)
+        target = _shape(options) if options.shape else load_from(options)
+        speed = options.bandwidth and 1e9 * options.bandwidth
+        fixed = options.fixed or target.device == "cuda"
+        report = measure(target, context=options.context, bytes_per_s=speed, fixed=fixed)
     except ValueError as error:
         print(f"recap: {error}", file=sys.stderr)
         return 2
-    cost = measure_pass_cost(target)
-    one = cost.points[0][1]
-    print(f"{target.name}, {target.device}, {target.dtype}, {CONTEXT} tokens in the cache\n")
     print(
-        "| rows | ms a pass | against one row | tokens a pass that pay for it |\n|---|---|---|---|"
+        f"{report['model']}, {report['device']}, {report['dtype']}, {report['context']} tokens in the cache"
     )
-    for rows, seconds in cost.points:
-        needed = cost.seconds(rows) / cost.seconds(1)
-        print(f"| {rows} | {1e3 * seconds:.2f} | {seconds / one:.2f} | {needed:.2f} |")
+    print(
+        f"{report['weight_bytes'] / 1e9:.3f} GB of weights a pass at {report['bandwidth_gb_s']:.1f} GB/s: "
+        f"at least {report['limit_ms']:.2f} ms\n"
+    )
+    print(table(report))
+    if options.out is not None:
+        options.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0
+
+
+def _shape(options: argparse.Namespace) -> TransformersTarget:
+    """The random target that the options describe."""
+    from ..targets.loader import DTYPES
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    cuda = torch.cuda.is_available()
+    device = options.device or ("cuda" if cuda else "cpu")
+    if device.partition(":")[0] not in ("cpu", "cuda") or (device != "cpu" and not cuda):
+        raise ValueError(f"There is no device {device} here: cpu and cuda are possible.")
+    dtype = options.dtype or ("bfloat16" if device != "cpu" else "float32")
+    if dtype not in DTYPES:
+        raise ValueError(f'There is no dtype "{dtype}": {", ".join(DTYPES)} are.')
+    config = read_config(options.shape, options.scale)
+    name = f"{config.model_type} of {options.shape.parent.name or options.shape.name}"
+    name += f" / {options.scale}, random weights" if options.scale > 1 else ", random weights"
+    return random_target(
+        config, device=device, dtype=str(DTYPES[dtype]).removeprefix("torch."), name=name
+    )
 
 
 if __name__ == "__main__":

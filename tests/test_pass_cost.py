@@ -1,0 +1,119 @@
+"""The pass-cost command: shapes with random weights, fixed-shape passes, the weight-streaming limit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recap import Conversation
+from recap.bench import pass_cost
+from recap.bench.captured import FixedPass
+from recap.bench.shapes import random_target, read_config, weight_bytes
+from recap.targets import load_target
+
+from . import tiny
+
+HUB = Path(__file__).parents[2] / "shared" / "data" / "hub_layouts" / "qwen2.5-vl-7b-instruct"
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """A config.json in the published form."""
+    where = tmp_path_factory.mktemp("hub")
+    tiny.build_hub_qwen(where)
+    return where
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2_5_vl", "llava_next"])
+def test_a_fixed_pass_predicts_what_a_verification_does(kind, tmp_path):
+    target = load_target(str(tiny.build(kind, tmp_path)))
+    conversation = Conversation(target)
+    images = [tiny.picture(90, 70)] if target.sees_images else []
+    conversation.ask("the red square is", images)
+    conversation.prefill(seed=False, top_k=0)
+    tokens, depths = [70, 71, 72, 71, 73], [0, 1, 2, 1, 2]
+    mask = np.eye(5, dtype=bool)
+    for row, parent in enumerate([0, 1, 0, 3], start=1):
+        mask[row] |= mask[parent]
+    fixed = FixedPass(target, conversation.state, tokens, depths, mask, top_k=8)
+    for _ in range(2):  # a second run overwrites the first one's rows
+        got = fixed.run()
+        want = target.verify(conversation.state, tokens, depths, mask, top_k=8)
+        assert got.choice.tolist() == want.choice.tolist()
+        np.testing.assert_allclose(got.top_probs, want.top_probs, atol=1e-5)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="Only a CUDA device"):
+            fixed.capture()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_weights_that_a_pass_reads_are_all_but_the_embedding(packed, tmp_path):
+    target = load_target(str(tiny.build("llama", tmp_path)), packed=packed)
+    plain = load_target(str(tmp_path), packed=False).model
+    everything = sum(p.nbytes for p in plain.parameters())
+    assert weight_bytes(target) == everything - plain.get_input_embeddings().weight.nbytes
+
+
+@pytest.mark.skipif(not HUB.is_dir(), reason="the published configuration is not on this machine")
+def test_the_published_shape_streams_fourteen_gigabytes():
+    target = random_target(read_config(HUB), device="meta", dtype="bfloat16", name="x")
+    hidden, wide, layers, vocab, width, kv = 3584, 18944, 28, 152064, 128, 4
+    attention = (
+        2 * hidden * hidden + 2 * hidden * kv * width + hidden + 2 * kv * width
+    )  # and biases
+    layer = attention + 3 * hidden * wide + 2 * hidden  # and norms
+    assert weight_bytes(target) == 2 * (layers * layer + hidden + vocab * hidden)
+
+
+def test_a_scaled_shape_keeps_the_width_of_its_heads(config):
+    whole, small = read_config(config), read_config(config, 2)
+    assert whole.get_text_config().hidden_size == 64
+    text = small.get_text_config()
+    assert text.hidden_size // text.num_attention_heads == 16
+    assert text.hidden_size == 32
+    target = random_target(small, device="cpu", dtype="bfloat16", name="half")
+    assert (target.dtype, target.device) == ("bfloat16", "cpu")
+    assert pass_cost.captured_seconds(target, [1, 3], context=20, repeats=1).keys() == {1, 3}
+
+
+def test_the_report_holds_shares_of_the_limit(config, tmp_path, capsys):
+    out = tmp_path / "cost.json"
+    words = ["--shape", str(config), "--scale", "2", "--context", "16", "--bandwidth", "10"]
+    assert pass_cost.main([*words, "--fixed", "--threads", "1", "--out", str(out)]) == 0
+    data = json.loads(out.read_text())
+    assert [p["rows"] for p in data["points"]] == list(pass_cost.ROWS)
+    assert data["limit_ms"] == pytest.approx(1e3 * data["weight_bytes"] / 10e9, abs=1e-3)
+    limit = 1e3 * data["weight_bytes"] / 10e9
+    for point in data["points"]:
+        assert point["share_of_limit"] == pytest.approx(limit / point["ms"], abs=2e-4)
+        assert point["fixed_share_of_limit"] == pytest.approx(limit / point["fixed_ms"], abs=2e-4)
+    assert data["points"][0]["against_one_row"] == 1.0
+    assert "random weights" in capsys.readouterr().out
+
+
+def test_bandwidth_is_bytes_by_the_best_time(monkeypatch):
+    ticks = iter([0.0, 2.0, 10.0, 10.5, 20.0, 21.0])
+    monkeypatch.setattr(pass_cost.time, "perf_counter", lambda: next(ticks))
+    assert pass_cost.bandwidth(torch.device("cpu"), megabytes=1, repeats=3) == 1e6 / 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--shape", "nowhere"), "There is no config.json at nowhere."),
+        (("--shape", __file__), "is no model's config.json"),
+        (("--scale", "0"), "--scale must be at least 1"),
+        (("--device", "tpu"), "There is no device tpu here"),
+        (("--dtype", "int3"), 'There is no dtype "int3"'),
+        (("--context", "0"), "must be above 0"),
+        (("--bandwidth", "-1"), "must be above 0"),
+        (("--out", "/proc/no/x.json"), "cannot be written"),
+    ],
+)
+def test_mistakes_get_one_sentence(words, says, config, capsys):
+    assert pass_cost.main(["--shape", str(config), *words]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
