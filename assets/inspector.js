@@ -177,7 +177,7 @@ function draw() {
   tokenStrip.update(now);
   stepStrip.update(now);
   layout = layoutTree(step, state.opened, state.all ? Infinity : MOST_LINES);
-  drawTree(picture, layout, step, { look, click });
+  drawTree(picture, layout);
   // As high as this run's largest tree needs, so that nothing jumps between steps.
   stage.style.setProperty("--tree", `${TOP + LINE * Math.max(6, Math.min(now.lines, MOST_LINES)) + 18}px`);
   counters.draws += 1;
@@ -311,6 +311,7 @@ function show(text) {
   } else if (!now || !now.steps.length) draw();
 }
 
+watchTree(picture, spotOf, { look, click });
 setFollow(true);
 watch("value", update);
 window.addEventListener("recap-live", showLive);

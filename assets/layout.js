@@ -99,6 +99,7 @@ function isBelow(row, ancestor, nodes) {
 
 // Roughly how many monospace cells a shown text takes: wide scripts and emoji take two, marks none.
 function cells(text) {
+  if (/^[ -\u024f…⏎]*$/.test(text)) return text.length;
   let n = 0;
   for (const c of text) {
     if (/\p{M}/u.test(c)) continue;

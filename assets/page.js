@@ -21,8 +21,8 @@
   chat.addEventListener(
     "click",
     (event) => {
-      const row = event.target.closest("button[aria-label^=Copy], button[title^=Copy]")?.closest(".user-row, .message-row.user");
-      if (!row) return;
+      const row = event.target.closest("button[aria-label^=Copy]")?.closest(".message-buttons")?.previousElementSibling;
+      if (!row?.matches(".user-row")) return;
       event.stopImmediatePropagation();
       const text = [...row.querySelectorAll("[data-testid=user]")].map((bubble) => bubble.innerText).join("\n");
       navigator.clipboard?.writeText(text.trim());

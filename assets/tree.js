@@ -65,8 +65,8 @@ function edgePath(edge) {
   return `M${trunk} ${yOf(from)}V${yOf(to)}H${x}`;
 }
 
-// Draws `layout` into `target` (an <svg>); calls back with the spot on hover, focus and click.
-function drawTree(target, layout, step, on) {
+// Draws `layout` into `target` (an <svg>). Nodes carry their row; `watchTree` calls back.
+function drawTree(target, layout) {
   const width = LEFT + layout.columns * COLUMN + 16;
   const height = TOP + layout.lines * LINE;
   target.setAttribute("width", width);
@@ -79,11 +79,25 @@ function drawTree(target, layout, step, on) {
     back.append(svg("path", { class: `rt-edge rt-edge-${edge.kind}`, d: edgePath(edge) }));
 
   const front = svg("g", { class: "rt-nodes" });
-  for (const spot of layout.nodes) front.append(drawNode(spot, on));
+  for (const spot of layout.nodes) front.append(drawNode(spot));
   target.replaceChildren(back, front);
 }
 
-function drawNode(spot, on) {
+// Calls back with the spot under the pointer (null: none any more) and with the one that is clicked; three
+// listeners for the whole picture: a tree is drawn anew at every step.
+function watchTree(target, spotOf, on) {
+  const at = (event) => {
+    const node = event.target.closest?.(".rt-node");
+    return node ? spotOf(Number(node.dataset.row)) || null : null;
+  };
+  let over = null;
+  const look = (spot) => spot !== over && on.look((over = spot));
+  target.addEventListener("mouseover", (event) => look(at(event)));
+  target.addEventListener("mouseleave", () => look(null));
+  target.addEventListener("click", (event) => at(event) && on.click(at(event)));
+}
+
+function drawNode(spot) {
   const { node, kind } = spot;
   const shown = showToken(node.text);
   const width = Math.min(COLUMN - 6, 24 + cellOf(spot) * cells(shown));
@@ -102,9 +116,6 @@ function drawNode(spot, on) {
     more.textContent = `+${spot.hidden}`;
     group.append(more);
   }
-  group.addEventListener("mouseenter", () => on.look(spot));
-  group.addEventListener("mouseleave", () => on.look(null));
-  group.addEventListener("click", () => on.click(spot));
   return group;
 }
 

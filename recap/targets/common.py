@@ -134,9 +134,10 @@ class TransformersTarget:
             ids = self.dialogue.first(messages, counts)
         total = len(known) + len(ids)
         if total >= self.max_context:
+            lighter = "use a smaller image" if images else "ask a shorter question"
             raise ValueError(
                 f"The conversation would have {total} tokens, and {self.name} takes at most "
-                f"{self.max_context}: start a new one, or use a smaller image."
+                f"{self.max_context}: {lighter}, or start a new one."
             )
         return Segment(tuple(ids), inputs, self._find(ids, counts))
 

@@ -87,6 +87,17 @@ class Watch:
             self.faults.append(f"request to another host: {url}")
 
 
+SCRUB = """() => {
+  const slider = document.querySelector(".rt-slider");
+  const begun = performance.now();
+  for (let i = 1; i <= Number(slider.max); i++) {
+    slider.value = i;
+    slider.dispatchEvent(new Event("input"));
+  }
+  return performance.now() - begun;
+}"""
+
+
 class Person:
     """What a person does on the page, and what they see."""
 
@@ -167,5 +178,21 @@ class Person:
     def button(self, name: str) -> Any:
         return self.page.locator("#inspector").get_by_role("button", name=name, exact=True)
 
+    def trace(self, path: Path) -> None:
+        """Open a trace file in the inspector."""
+        self.page.locator(".rt-file").set_input_files(str(path))
+        summary = self.page.locator(".rt-summary")
+        self.until(lambda: path.name in summary.inner_text(), "the file")
+
     def upload(self, path: Path) -> None:
         self.page.locator("#box input[type=file]").set_input_files(str(path))
+
+
+def scrub(person: Person) -> float:
+    """Move the slider over every step of the shown run -> milliseconds it took."""
+    return float(person.page.evaluate(SCRUB))
+
+
+def heap_mb(person: Person) -> float:
+    """JavaScript memory of the page in MiB."""
+    return person.page.evaluate("performance.memory.usedJSHeapSize") / 2**20

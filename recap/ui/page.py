@@ -28,9 +28,11 @@ def build(
         p.state = gr.State("")
         p.live = live()
         with gr.Row(equal_height=False, elem_id="head"):
-            gr.HTML(texts.HEADER, apply_default_css=False)
-            loading = texts.status(f"loading the model “{loader.name}”")
-            p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
+            with gr.Column(scale=8, min_width=340):
+                gr.HTML(texts.HEADER, apply_default_css=False)
+            with gr.Column(scale=5, min_width=340):
+                loading = texts.status(f"loading the model “{loader.name}”")
+                p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
         p.picker = picker(examples) if examples else None
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=5, min_width=340, elem_id="left"):
