@@ -6,12 +6,20 @@ import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # no call to another host
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault(
+    "GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000"
+)  # no table of all events at each
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
 
 import argparse
+import atexit
+import logging
+import shutil
+import tempfile
 
 from recap.calibration import pass_cost
 from recap.service import ModelLoader, Sessions
-from recap.targets import load_target
+from recap.targets import Target, load_target
 from recap.ui.launch import VARIABLES, Settings, serve
 
 
@@ -25,10 +33,26 @@ def main() -> None:
     )
     parser.parse_args()
     settings = Settings.from_environment()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("recap").setLevel(logging.INFO)
+    if "GRADIO_TEMP_DIR" not in os.environ:  # uploads go with the process
+        os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="recap-")
+        atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
+
+    def load(name: str, **more: str) -> Target:
+        target = load_target(name, **more)
+        target.max_context = min(target.max_context, settings.max_context or target.max_context)
+        return target
+
     loader = ModelLoader(
-        settings.model, lambda: load_target(settings.model, **settings.load), measure=pass_cost
+        settings.model,
+        lambda: load(settings.model, **settings.load),
+        measure=pass_cost,
+        fallback=None if settings.model == "demo" else lambda: load("demo"),
     )
-    serve(settings, loader, Sessions(limit=settings.sessions, idle_s=60.0 * settings.idle_minutes))
+    idle_s = 60.0 * settings.idle_minutes
+    sessions = Sessions(limit=settings.sessions, idle_s=idle_s, shared=settings.shared())
+    serve(settings, loader, sessions)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,9 @@ class Conversation:
         if self._cold is None and self.state.length:
             with self.target.lock:
                 self._cold = _Cold(self.state.length, self.state.extra)
-                self.state = self.target.new_state()
+                old, self.state = self.state, self.target.new_state()
+                if hasattr(old.cache, "release"):
+                    old.cache.release()
 
     def revive(self) -> None:
         """Fill an evicted cache again: each question with its images, then the answer behind it."""

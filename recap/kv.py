@@ -138,6 +138,12 @@ class KVCache(Cache):
             self._rows[..., start:stop, :] = self._rows.index_select(4, source)
         self.crop_to(confirmed + len(rows))
 
+    def release(self) -> None:
+        """Empty the cache and give its memory back at once. A dropped cache waits for the garbage
+        collector, because it and its layers know each other."""
+        self._rows, self._views = None, []
+        self.crop_to(0)
+
     def crop_to(self, length: int) -> None:
         """Shorten every layer to its first `length` rows."""
         assert length <= self.length, "cropping never lengthens"

@@ -14,17 +14,26 @@ from collections.abc import Callable, Iterator
 
 from .budget import PassCost
 from .session import Session
+from .shared import Shared
 from .targets.base import Target
+from .targets.catalogue import LoadError
 
 
 class NotReadyError(RuntimeError):
     """The model is still loading, or could not be loaded; the message says which."""
 
 
+def sentence_of(error: BaseException) -> str:
+    """An error for the page: a LoadError's own sentence, other kinds with their name."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    return text if isinstance(error, LoadError) else f"{type(error).__name__}: {text}"
+
+
 class ModelLoader:
     """Loads the target in the background, so that the page answers first.
 
     measure: times the target's packed pass after loading, so that Recap's trees fit the machine.
+    fallback: loads another target if that one cannot be loaded; `note` then says so, for the page.
     """
 
     def __init__(
@@ -32,33 +41,66 @@ class ModelLoader:
         name: str,
         load: Callable[[], Target],
         measure: Callable[[Target], PassCost] | None = None,
+        fallback: Callable[[], Target] | None = None,
     ) -> None:
         self.name = name
+        self.note = ""
         self.error = ""
         self.phase = f"loading the model “{name}”"
         self.seconds = 0.0
         self.cost: PassCost | None = None
         self._target: Target | None = None
-        self._load, self._measure = load, measure
+        self._load, self._measure, self._fallback = load, measure, fallback
+        self._then: list[Callable[[Target], None]] = []
+        self._lock = threading.Lock()
         self._done = threading.Event()
         threading.Thread(target=self._run, name="load model", daemon=True).start()
 
     def _run(self) -> None:
         begun = time.monotonic()
         try:
-            target = self._load()
+            target = self._first_or_fallback()
             if self._measure is not None:
-                self.phase = f"timing the packed pass of “{self.name}” on this machine"
+                self.phase = f"timing the packed pass of “{target.name}” on this machine"
                 self.cost = self._measure(target)
-            self._target = target
+            with self._lock:
+                for work in self._then:
+                    work(target)
+                self._target = target
         except Exception as error:  # shown on the page: a server without its model still says why
-            self.error = f"{type(error).__name__}: {error}"
+            self.error = sentence_of(error)
         self.seconds = time.monotonic() - begun
         self._done.set()
+
+    def _first_or_fallback(self) -> Target:
+        try:
+            return self._load()
+        except Exception as error:
+            if self._fallback is None:
+                raise
+            self.note = (
+                f"The model “{self.name}” could not be loaded: {sentence_of(error)} "
+                "The embedded demo model answers instead."
+            )
+        self.phase = "loading the embedded demo model instead"
+        return self._fallback()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until loading has ended, well or not -> whether it has."""
         return self._done.wait(timeout)
+
+    @property
+    def loaded(self) -> bool:
+        """The target is there."""
+        return self._target is not None
+
+    def then(self, work: Callable[[Target], None]) -> None:
+        """Do something with the target as soon as it is there, before anybody is answered by it."""
+        with self._lock:
+            if self._target is None:
+                self._then.append(work)
+                return
+        work(self._target)
 
     @property
     def target(self) -> Target:
@@ -73,8 +115,12 @@ class ModelLoader:
 class Sessions:
     """A bounded store of sessions, least recently used first to go, idle ones before them."""
 
-    def __init__(self, *, limit: int = 32, idle_s: float = 1800.0) -> None:
+    def __init__(
+        self, *, limit: int = 32, idle_s: float = 1800.0, shared: Shared | None = None
+    ) -> None:
         self.limit, self.idle_s = limit, idle_s
+        self.shared = shared or Shared()
+        self.shared.sessions = self
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -95,15 +141,19 @@ class Sessions:
                 self._sessions.move_to_end(id_)
             return session
 
-    def new(self, target: Target, *, owner: str = "", cost: PassCost | None = None) -> Session:
-        """A new session; makes room for it. `owner` names whose page it is, for `drop_owner`."""
-        session = Session(target, owner, cost)
+    def new(
+        self, target: Target, *, owner: str = "", user: str = "", cost: PassCost | None = None
+    ) -> Session:
+        """A new session; makes room for it. `owner` names whose page it is, for `drop_owner`; `user`
+        who is signed in there."""
+        session = Session(target, owner, cost, user=user, shared=self.shared)
         with self._lock:
-            self._sweep()
+            gone = self._idle()
             while len(self._sessions) >= self.limit:
                 quiet = (i for i, s in self._sessions.items() if not s.is_busy)
-                self._remove(next(quiet, next(iter(self._sessions))))
+                gone.append(self._sessions.pop(next(quiet, next(iter(self._sessions)))))
             self._sessions[session.id] = session
+        close(gone)
         return session
 
     def of_owner(self, owner: str) -> Session | None:
@@ -115,20 +165,25 @@ class Sessions:
     def drop_owner(self, owner: str) -> int:
         """Free every session of a page that was closed -> how many."""
         with self._lock:
-            gone = [i for i, s in self._sessions.items() if owner and s.owner == owner]
-            for id_ in gone:
-                self._remove(id_)
+            ids = [i for i, s in self._sessions.items() if owner and s.owner == owner]
+            gone = [self._sessions.pop(id_) for id_ in ids]
+        close(gone)
         return len(gone)
 
     def sweep(self) -> None:
         """Free the sessions that were idle for too long."""
         with self._lock:
-            self._sweep()
+            gone = self._idle()
+        close(gone)
 
-    def _sweep(self) -> None:
+    def _idle(self) -> list[Session]:
+        """Take the sessions that were idle for too long out of the store; the lock is held."""
         horizon = time.monotonic() - self.idle_s
-        for id_ in [i for i, s in self._sessions.items() if s.used < horizon and not s.is_busy]:
-            self._remove(id_)
+        ids = [i for i, s in self._sessions.items() if s.used < horizon and not s.is_busy]
+        return [self._sessions.pop(id_) for id_ in ids]
 
-    def _remove(self, id_: str) -> None:
-        self._sessions.pop(id_).interrupt()
+
+def close(sessions: list[Session]) -> None:
+    """Close sessions that left the store; not under its lock, because a pass may have to end first."""
+    for session in sessions:
+        session.close()

@@ -21,6 +21,7 @@ from .config import RecapConfig
 from .drafters import Drafter, make_drafter
 from .drafters.recap import RecapDrafter
 from .engine import Answer
+from .shared import Shared
 from .targets.base import Target
 from .trace import Step, Turn
 
@@ -113,9 +114,18 @@ class TurnRecord:
 class Session:
     """One person's conversation, memories and last traces."""
 
-    def __init__(self, target: Target, owner: str = "", cost: PassCost | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        owner: str = "",
+        cost: PassCost | None = None,
+        *,
+        user: str = "",
+        shared: Shared | None = None,
+    ) -> None:
         self.id = secrets.token_urlsafe(16)
-        self.owner = owner
+        self.owner, self.user = owner, user
+        self.shared = shared or Shared()
         self.target, self.cost = target, cost
         self.conversation = Conversation(target)
         self.settings = RecapSettings()
@@ -137,18 +147,32 @@ class Session:
         self._interrupts = 0
         self._seen = 0  # interrupts when the work that runs now began
         self._wanted = 0
+        self._closed = False
 
     # ---- memories
 
     def drafter(self, name: str) -> Drafter:
         """This session's drafter of that name, its memory kept from earlier turns (if warm)."""
         if name not in self._drafters:
-            made = self.recap(None) if name == "recap" else self._make(name)
+            made = self._recap_of_area() if name == "recap" else self._make(name)
             self._drafters[name] = made
         drafter = self._drafters[name]
         if name == "recap" and not self.settings.warm:
+            if self.area:  # others use that memory: leave it alone
+                return self.recap(None)
             drafter.reset()
         return drafter
+
+    @property
+    def area(self) -> str:
+        """The isolation area that Recap's memory belongs to; "" is this session's own."""
+        return self.shared.areas.name(self.user)
+
+    def _recap_of_area(self) -> Drafter:
+        config, size = self.settings.config, self.target.vocab_size
+        memory = self.shared.areas.memory(self.user, size, config.top_k)
+        cost = self.cost if self.settings.fit else None
+        return self._make("recap", config=config, memory=memory, cost=cost)
 
     def recap(self, like: Drafter | None, *, copied: bool = True) -> Drafter:
         """A Recap drafter with the session's settings that knows what `like` learned (a copy of it, or
@@ -192,7 +216,11 @@ class Session:
         return copy.deepcopy(known)
 
     def forget(self) -> None:
-        """Empty every memory of this session; the conversation stays."""
+        """Empty every memory of this session and of its person's area; the conversation stays. A memory
+        that everybody shares is nobody's to empty."""
+        if self.area:
+            self._drafters.pop("recap", None)
+            self.shared.areas.clear(self.user)
         for drafter in self._drafters.values():
             drafter.reset()
 
@@ -249,6 +277,32 @@ class Session:
             self._answer = None
             self.used = time.monotonic()
             self._busy.release()
+            if self._closed:
+                self.close()
+
+    @contextmanager
+    def quiet(self) -> Iterator[bool]:
+        """Hold the session if nothing runs in it -> whether it is held. It does not count as use."""
+        held = self._busy.acquire(blocking=False)
+        try:
+            yield held
+        finally:
+            if held:
+                self._busy.release()
+
+    def close(self) -> None:
+        """Stop what runs and free what the session holds, as soon as nothing runs. It is not used again."""
+        self._closed = True
+        self.interrupt()
+        with self.quiet() as held:
+            if held:
+                self.conversation.evict()
+                self.turns, self._drafters = [], {}
+
+    @property
+    def person(self) -> str:
+        """Whose answers count together in the queue: the signed-in person's, else the page's."""
+        return f"user {self.user}" if self.user else self.owner
 
     @property
     def is_busy(self) -> bool:

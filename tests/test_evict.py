@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -92,10 +95,14 @@ def test_evicting_gives_memory_back_and_nothing_before_there_is_any(target):
     generate(conversation, make_drafter("recap", vocab_size=target.vocab_size), max_new_tokens=4)
     assert conversation.kv_bytes > 0
     state = conversation.state
+    rows, length = weakref.ref(state.cache._rows), state.length
+    gc.disable()
     conversation.evict()
+    gc.enable()
+    assert rows() is None  # at once, without the collector
     assert conversation.state is not state
     conversation.revive()
-    assert conversation.state.length == state.length
+    assert conversation.state.length == length
     kept = conversation.state.cache
     conversation.revive()
     assert conversation.state.cache is kept

@@ -26,12 +26,13 @@ class Api:
     def session(self, request: gr.Request) -> Session:
         """The client's session, made at its first question."""
         sessions, loader = self.handlers.sessions, self.handlers.loader
-        owner = request.session_hash or ""
+        owner, user = request.session_hash or "", request.username or ""
         loader.wait(LOAD_S)
         try:
-            return sessions.of_owner(owner) or sessions.new(
-                loader.target, owner=owner, cost=loader.cost
-            )
+            known = sessions.of_owner(owner)
+            if known is not None and known.user == user:
+                return known
+            return sessions.new(loader.target, owner=owner, user=user, cost=loader.cost)
         except NotReadyError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
@@ -96,7 +97,10 @@ def endpoints(handlers: Handlers) -> None:
     result = gr.JSON(label="turn", visible=False)
     said = gr.Textbox(label="said", visible=False)
     door = gr.Button(visible=False)
-    engine = {"concurrency_limit": 8, "concurrency_id": "engine"}
+    engine = {
+        "concurrency_limit": None,
+        "concurrency_id": "engine",
+    }  # the service has its own queue
     door.click(api.chat, [message, decoder], result, api_name="chat", **engine)
     door.click(api.compare, None, result, api_name="compare", **engine)
     door.click(api.clear, None, said, api_name="clear")

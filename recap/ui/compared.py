@@ -134,4 +134,7 @@ class Compared:
         if session is not None:
             with session.busy():
                 session.forget()
-        return {self.parts.status: texts.status("all memories of this page are empty", kind="done")}
+        said = "all memories of this page are empty"
+        if session is not None and session.area == "shared":
+            said += "; the one that everybody shares stays"
+        return {self.parts.status: texts.status(said, kind="done")}

@@ -48,11 +48,11 @@ class Handlers(Compared):
 
     def session(self, id_: str, request: gr.Request) -> tuple[Session, bool]:
         """The page's session, a new one if there is none -> (session, whether an older one was freed)."""
-        known = self.known(id_)
-        if known is not None:
+        known, user = self.known(id_), request.username or ""
+        if known is not None and known.user == user:
             return known, False
-        owner = request.session_hash or ""
-        new = self.sessions.new(self.loader.target, owner=owner, cost=self.loader.cost)
+        owner, loader = request.session_hash or "", self.loader
+        new = self.sessions.new(loader.target, owner=owner, user=user, cost=loader.cost)
         return new, bool(id_)
 
     def unload(self, request: gr.Request) -> None:
@@ -73,10 +73,10 @@ class Handlers(Compared):
             yield {p.model: line, p.status: line}
             return
         yield {
-            p.model: texts.model_line(target, self.loader.seconds),
+            p.model: texts.model_line(target, self.loader.seconds, self.loader.note),
             p.status: texts.status("ready", kind="done"),
             p.room: texts.room(target, 0, self.max_new_tokens),
-            p.notes: texts.notes(target),
+            p.notes: texts.notes(target, self.sessions.shared.areas.said),
         }
 
     # ---- a question

@@ -127,7 +127,7 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     """Connect the events. Answers and comparisons of several sessions may run side by side."""
     api.endpoints(handlers)  # first: it takes the names
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
-    engine = {**quiet, "concurrency_limit": 8, "concurrency_id": "engine"}
+    engine = {**quiet, "concurrency_limit": None, "concurrency_id": "engine"}
     # "multiple": the next question may come before the page has seen the last comparison end
     often = {**engine, "trigger_mode": "multiple"}
     chat_in = [p.box, p.decoder, p.state, *p.settings]

@@ -49,6 +49,7 @@ WORDS = """
   <div><dt>row</dt><dd>a place in a pass: every token of the tree takes one, and so does the last confirmed token, its root</dd></div>
   <div><dt>budget</dt><dd>the most drafted tokens in one pass; more of them catch more and make the pass slower</dd></div>
   <div><dt>accepted</dt><dd>drafted tokens that are what the model itself would have written next, in order from the root</dd></div>
+  <div><dt>entropy</dt><dd>how evenly a stored prediction is spread over its tokens, in % of the most; confidence is the rest to 1</dd></div>
   <div><dt>key</dt><dd>the last one, two or three tokens, under which a memory keeps what the model predicted after them</dd></div>
   <div><dt>lookup</dt><dd>what followed the longest earlier match of the text's end, in the prompt or in the answer</dd></div>
   <div><dt>runner-up</dt><dd>a token that was likely one place earlier and did not come there</dd></div>
@@ -66,8 +67,9 @@ def status(text: str, kind: str = "") -> str:
     return f'<div class="rc-status {kind}"{role}>{escape(text)}</div>'
 
 
-def model_line(target: Target, seconds: float) -> str:
-    """One line on what answers here."""
+def model_line(target: Target, seconds: float, note: str = "") -> str:
+    """One line on what answers here; `note` stands before it, where something else should."""
+    before = status(note, kind="error") if note else ""
     parts = [
         target.name,
         hardware(target.device),
@@ -75,7 +77,7 @@ def model_line(target: Target, seconds: float) -> str:
         f"context {target.max_context:,} tokens",
     ]
     return (
-        f'<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
+        f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
         f"<span class='rc-soft'> · ready after {seconds:.1f} s</span>"
         f"{DEMO_LINE if target.name == 'demo' else ''}</div>"
     )
@@ -252,7 +254,7 @@ def nothing() -> str:
     return '<p class="rc-soft rc-wait">After an answer, the other decoders run on the same turn, from the same state.</p>'
 
 
-def notes(target: Target) -> str:
-    """What the target's loader changed for losslessness, as a list."""
-    items = "".join(f"<li>{escape(note)}</li>" for note in target.notes)
+def notes(target: Target, *more: str) -> str:
+    """What the target's loader changed for losslessness, and more sentences, as a list."""
+    items = "".join(f"<li>{escape(note)}</li>" for note in (*more, *target.notes) if note)
     return f"<ul class='rc-notes'>{items}</ul>" if items else ""

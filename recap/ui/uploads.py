@@ -8,8 +8,10 @@ neither a camera's position nor whatever else was hidden in the upload.
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,6 +130,23 @@ def is_image(path: str | Path) -> bool:
 def name_list(files: list[str]) -> str:
     """The names of uploaded files, for a message without words."""
     return ", ".join(display_name(f) for f in files)
+
+
+def sweep(*, older_s: float) -> int:
+    """Delete uploads and their copies that are older than so many seconds -> how many.
+
+    Only in a folder that this server made for itself (app.py does), never in one that others use too.
+    """
+    folder = Path(get_upload_folder())
+    if not folder.name.startswith("recap-"):
+        return 0
+    horizon, gone = time.time() - older_s, 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < horizon:
+                path.unlink()
+                gone += 1
+    return gone
 
 
 def display_name(path: str | Path) -> str:

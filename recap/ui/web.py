@@ -1,4 +1,5 @@
-"""What stands between the network and the page: requests that are not well formed never reach it.
+"""What stands between the network and the page: requests that are not well formed never reach it, and
+two addresses for machines, /healthz and /metrics.
 
 Gradio answers those too, but with an empty error and a traceback in the log, and it downloads files
 that a request names by address. Here they get a status and one sentence.
@@ -13,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from gradio.utils import get_upload_folder
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..service import ModelLoader
+from ..shared import Shared
 
 MOST_BODY_BYTES = 2_000_000
 """Largest request body but for uploads, which have a cap of their own."""
@@ -97,6 +103,22 @@ class Gate:
                 413, f"The request is too large: {self.most_bytes} bytes are the most."
             )
         return b"".join(parts)
+
+
+def routes(loader: ModelLoader, shared: Shared) -> list[Route]:
+    """/healthz: 200 once the model answers, 503 before; /metrics: figures for Prometheus."""
+
+    def healthz(_: Request) -> Response:
+        if loader.loaded:
+            return JSONResponse({"status": "ready", "model": loader.target.name})
+        status = "failed" if loader.error else "loading"
+        said = {"status": status, "said": loader.error or loader.phase}
+        return JSONResponse(said, status_code=503)
+
+    def metrics(_: Request) -> Response:
+        return Response(shared.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return [Route("/healthz", healthz), Route("/metrics", metrics)]
 
 
 def input_counts(demo: Any) -> dict[str | int, set[int]]:

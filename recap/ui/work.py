@@ -5,16 +5,24 @@ Generators that yield `Progress` a few times a second (see `running`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from ..compare import answer_apart, gap
 from ..drafters import DECODERS
+from ..faults import DeviceFullError, out_of_memory
+from ..scheduler import Place
 from ..session import Session, TurnRecord
 from ..trace import Turn
 from .messages import clean
 from .running import Progress, run
 from .uploads import read_image
+
+QUEUE_S = 0.5
+"""While a question waits for its turn, its place is told this often."""
 
 PATIENT_S = 30.0
 """A comparison waits this long for what runs in its session, and never stops it."""
@@ -58,23 +66,53 @@ def answer(
     max_new_tokens: int = 256,
     at: int = -1,
 ) -> Iterator[Progress]:
-    """Ask and answer one question with `decoder`. Raises ValueError as `ask` does.
+    """Ask and answer one question with `decoder`, once its turn in the queue has come.
 
-    at: see `TurnRecord.at`.
+    at: see `TurnRecord.at`. Raises ValueError as `ask` does, and with one sentence if the queue or the
+    device's memory is full; the conversation then is as it was.
     """
     if decoder not in DECODERS:
         raise ValueError(f"There is no decoder “{decoder}”.")
-    with session.busy():
-        room = ask(session, text, paths, max_new_tokens=max_new_tokens)
-        record = TurnRecord(text, tuple(paths), decoder, at)
-        session.begin(record)
-        drafter = session.drafter(decoder)
-        for progress in run(session, session.conversation, record, drafter, room, beside=False):
-            if progress.turn is not None:
-                record.runs[decoder] = progress.turn
-                record.order.append(decoder)
-                session.turns.append(record)
-            yield progress
+    shared, asked = session.shared, time.monotonic()
+    try:
+        with session.busy(), shared.queue.enter(session.person) as place:
+            yield from in_line(session, place, decoder)
+            waited_s = time.monotonic() - asked
+            with out_of_memory(partial(give_back, session, len(session.conversation.messages))):
+                room = ask(session, text, paths, max_new_tokens=max_new_tokens)
+                record = TurnRecord(text, tuple(paths), decoder, at)
+                session.begin(record)
+                drafter, talk = session.drafter(decoder), session.conversation
+                for progress in run(session, talk, record, drafter, room, beside=False):
+                    if progress.turn is not None:
+                        record.runs[decoder] = progress.turn
+                        record.order.append(decoder)
+                        session.turns.append(record)
+                        shared.metrics.answered(progress.turn, waited_s=waited_s)
+                    yield progress
+    except Exception as error:
+        shared.metrics.failed(error)
+        raise
+    finally:
+        shared.trim()
+
+
+def in_line(session: Session, place: Place, decoder: str) -> Iterator[Progress]:
+    """What the page hears until the turn comes. Raises ValueError if it is stopped before."""
+    seen = session.interrupts
+    while not place.wait(QUEUE_S):
+        if session.interrupts != seen:
+            raise ValueError("Stopped before its turn came.")
+        yield Progress(decoder, place.said)
+
+
+def give_back(session: Session, messages: int) -> None:
+    """After the device was full: the question goes, and all caches that nobody uses now."""
+    conversation = session.conversation
+    while len(conversation.messages) > messages:
+        conversation.undo()
+    conversation.evict()
+    session.shared.trim(0)
 
 
 def compare(
@@ -105,18 +143,19 @@ def compare(
         session.comparisons += 1
         if anew:
             record.order.clear()
-        for turned, name in enumerate([*names[first:], *names[:first]]):
-            if turned:
-                twin.rewind()
-            drafter = session.as_before(record, name) if anew else session.drafter(name)
-            for progress in run(session, twin, record, drafter, limit):
-                if progress.turn is not None and session.interrupts == seen:
-                    record.runs[name] = progress.turn
-                    record.order.append(name)
-                yield progress
-            if session.interrupts != seen:
-                return
-        note_gaps(session, record)
+        with suppress(DeviceFullError), out_of_memory(partial(session.shared.trim, 0)):
+            for turned, name in enumerate([*names[first:], *names[:first]]):
+                if turned:
+                    twin.rewind()
+                drafter = session.as_before(record, name) if anew else session.drafter(name)
+                for progress in run(session, twin, record, drafter, limit):
+                    if progress.turn is not None and session.interrupts == seen:
+                        record.runs[name] = progress.turn
+                        record.order.append(name)
+                    yield progress
+                if session.interrupts != seen:
+                    return
+            note_gaps(session, record)
 
 
 def note_gaps(session: Session, record: TurnRecord) -> None:
