@@ -60,7 +60,11 @@ def encode(
         put(coded[2 * i + 1] + [IDS["<|im_end|>"]], learned=True)
         put(newline)
     return Sequence(
-        np.array(ids), np.array(answer), np.array(weight, np.float32), tuple(places), tuple(pictures)
+        np.array(ids),
+        np.array(answer),
+        np.array(weight, np.float32),
+        tuple(places),
+        tuple(pictures),
     )
 
 

@@ -4,7 +4,6 @@ from random import Random
 
 from recap.demo.talk.ways import Turn, as_json, bullets, grid, numbered, pick, series, two
 from recap.demo.world import bars, table
-from recap.demo.world.board import COLOURS
 
 NAMES = {"bar": "bar chart", "line": "line chart", "pie": "pie chart"}
 PARTS = {"bar": "bar", "line": "point", "pie": "slice"}
@@ -24,17 +23,18 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
     base = {"title": facts["title"], "n": len(labels), "chart": NAMES[kind], "part": PARTS[kind]}
     tasks = {
         "value": 26, "label of": 9, "highest": 8, "lowest": 7, "count": 5, "title": 5, "labels": 7,
-        "compare": 10, "order": 5, "sorted": 6, "colour": 4 if kind != "pie" else 9,
+        "compare": 10, "order": 5, "is there": 6, "colour": 4 if kind != "pie" else 9,
         "trend": 10 if kind == "line" else 0, "all": 24,
     }  # fmt: skip
     task = rng.choices(tuple(tasks), list(tasks.values()))[0]
-    if task == "value" and rng.random() < 0.18:
+    if task == "is there":
         family = next(f for f in FAMILIES if labels[0] in f)
-        return [pick(rng, "missing", [
-            ("What is the value of {label}?", "There is no {label} in this chart."),
-            ("How much is {label}?", "I see no {label} in the {chart}."),
-            ("{label}? Only the number.", "There is no {label}."),
-        ], label=rng.choice([x for x in family if x not in labels]), **base)]  # fmt: skip
+        label = rng.choice((*labels, *family))
+        return [pick(rng, task, [
+            ("Is {label} in the chart?", "The labels are {names}, so {yes}."),
+            ("Does the {chart} show {label}?", "It shows {names}: {yes}."),
+        ], label=label, names=series(labels), yes="yes" if label in labels else "no",
+            **base)]  # fmt: skip
     if task == "value":
         one, other = two(rng, labels)
         turns = [pick(rng, task, [
@@ -54,9 +54,10 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
     if task == "label of":
         label = rng.choice(labels)
         return [pick(rng, task, [
-            ("Which {part} has the value {v}?", "{label} has the value {v}."),
-            ("What label belongs to {v}?", "{v} belongs to {label}."),
-        ], label=label, v=shown[label], **base)]  # fmt: skip
+            ("Which {part} has the value {v}?", "{pairs}: {label} has the value {v}."),
+            ("What label belongs to {v}?", "{pairs}, so {v} belongs to {label}."),
+        ], label=label, v=shown[label], pairs=", ".join(f"{x} {shown[x]}" for x in labels),
+            **base)]  # fmt: skip
     if task in ("highest", "lowest"):
         best = (max if task == "highest" else min)(labels, key=size.get)
         word = rng.choice(("highest", "largest") if task == "highest" else ("lowest", "smallest"))
@@ -103,19 +104,8 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
             ("Which label comes {word}?", "{label} comes {word}."),
         ], word=word, label=labels[i], v=shown[labels[i]], **base)]  # fmt: skip
     ranked = sorted(labels, key=size.get, reverse=True)
-    if task == "sorted":
-        return [pick(rng, task, [
-            ("Sort the {part}s from high to low.", "{pairs}"),
-            ("Rank them, highest first.", "{lines}"),
-        ], pairs=", ".join(f"{x} {shown[x]}" for x in ranked),
-            lines=numbered([f"{x}: {shown[x]}" for x in ranked]), **base)]  # fmt: skip
     if task == "colour" and kind == "pie":
         piece = rng.choice(facts["slices"])
-        gone = [c for c in COLOURS if c not in {s["colour"] for s in facts["slices"]}]
-        if rng.random() < 0.15:
-            return [pick(rng, "missing", [
-                ("What is the {colour} slice?", "There is no {colour} slice."),
-            ], colour=rng.choice(gone))]  # fmt: skip
         return [pick(rng, task, [
             ("What colour is the slice of {label}?", "The slice of {label} is {colour}."),
             ("What is the {colour} slice?", "The {colour} slice is {label} with {share}%."),

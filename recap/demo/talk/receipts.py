@@ -20,13 +20,6 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
          "goods", "all"),
         (28, 10, 6, 5, 6, 6, 11, 6, 9, 7, 22),
     )[0]  # fmt: skip
-    if task == "price" and rng.random() < 0.25:
-        gone = rng.choice([g for g in GOODS if g not in names])
-        return [pick(rng, "missing", [
-            ("How much is the {good}?", "There is no {good} on this {kind}."),
-            ("What does the {good} cost?", "I see no {good} on the {kind}."),
-            ("What is the price of the {good}?", "There is no {good} here."),
-        ], good=gone, **base)]  # fmt: skip
     if task == "price":
         name, *rest = rng.sample(names, min(2, n))
         turns = [pick(rng, task, [
@@ -74,13 +67,11 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
         ], word=word, verb=verb, good=best, price=price[best])]  # fmt: skip
     if task == "is there":
         name = rng.choice(names) if rng.random() < 0.5 else rng.choice(GOODS)
-        asks = ["Is there {good} on the {kind}?", "Do you see {good}?", "Is {good} listed?"]
-        if name in price:
-            answers = ["Yes, {good} for {price}.", "Yes, there is {good} at {price}.", "Yes."]
-        else:
-            answers = ["No, there is no {good}.", "No, I see no {good}.", "No."]
-        ways = list(zip(asks, answers, strict=True))
-        return [pick(rng, task, ways, good=name, price=price.get(name), **base)]
+        return [pick(rng, task, [
+            ("Is there {good} on the {kind}?", "The items are {names}, so {yes}."),
+            ("Do you see {good}?", "I see {names}, so {yes}."),
+            ("Is {good} listed?", "It lists {names}: {yes}."),
+        ], good=name, names=series(names), yes="yes" if name in price else "no", **base)]  # fmt: skip
     if task == "order":
         if rng.random() < 0.6:
             i, word = rng.choice(((0, "first"), (-1, "last"), (1, "second")))

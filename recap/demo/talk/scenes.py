@@ -35,20 +35,38 @@ def _count(rng: Random, things: list[dict]) -> list[Turn]:
     return [pick(rng, "count", ways, n=n, shapes=shapes, are=_of(n, "shape"))]
 
 
+def _seen(things: list[dict]) -> str:
+    """All that is there: said before anything is judged, so that the judgement can rest on it."""
+    return series([a(f"{t['colour']} {t['shape']}") for t in things])
+
+
 def _colour(rng: Random, things: list[dict]) -> list[Turn]:
     shapes = [t["shape"] for t in things]
-    lone = [t for t in things if shapes.count(t["shape"]) == 1]
-    if not lone:
-        return _where(rng, things)
-    t = rng.choice(lone)
-    ways = [
-        ("What colour is the {shape}?", "The {shape} is {colour}."),
-        ("Which colour does the {shape} have?", "It is {colour}."),
-        ("Name the colour of the {shape} in one word.", "{colour}"),
-        ("What color is the {shape}?", "The {shape} in this picture is {colour}."),
-        ("Tell me the colour of the {shape}.", "Its colour is {colour}."),
-    ]
-    return [pick(rng, "colour", ways, **t)]
+    lone = [s for s in SHAPES if shapes.count(s) == 1]
+    gone = [s for s in SHAPES if s not in shapes]
+    if not lone or (gone and rng.random() < 0.25):
+        if not gone:
+            return _where(rng, things)
+        shape, colour = rng.choice(gone), None
+    else:
+        shape = rng.choice(lone)
+        colour = next(t["colour"] for t in things if t["shape"] == shape)
+    asks = [
+        "What colour is the {shape}?", "Which colour does the {shape} have?",
+        "What color is the {shape}?", "Tell me the colour of the {shape}.",
+    ]  # fmt: skip
+    if colour is None:
+        answers = [
+            "I see {seen}. There is no {shape}.", "I see {seen}: there is no {shape}.",
+            "There is {seen}. I see no {shape}.", "It shows {seen}, so there is no {shape}.",
+        ]  # fmt: skip
+    else:
+        answers = [
+            "I see {seen}. The {shape} is {colour}.", "I see {seen}: it is {colour}.",
+            "There is {seen}. The {shape} is {colour}.", "It shows {seen}, so it is {colour}.",
+        ]  # fmt: skip
+    ways = list(zip(asks, answers, strict=True))
+    return [pick(rng, "colour", ways, shape=shape, colour=colour, seen=_seen(things))]
 
 
 def _shape(rng: Random, things: list[dict]) -> list[Turn]:
@@ -58,12 +76,11 @@ def _shape(rng: Random, things: list[dict]) -> list[Turn]:
         return _where(rng, things)
     t = rng.choice(lone)
     ways = [
-        ("What is the {colour} thing?", "The {colour} thing is {ashape}."),
-        ("Which shape is {colour}?", "The {shape} is {colour}."),
-        ("What shape is {colour}? One word.", "{shape}"),
-        ("What is {colour} in this picture?", "There is one {colour} thing, and it is {ashape}."),
+        ("What is the {colour} thing?", "I see {seen}. The {colour} thing is {ashape}."),
+        ("Which shape is {colour}?", "I see {seen}: the {shape} is {colour}."),
+        ("What is {colour} in this picture?", "There is {seen}, so it is {ashape}."),
     ]
-    return [pick(rng, "shape", ways, ashape=a(t["shape"]), **t)]
+    return [pick(rng, "shape", ways, ashape=a(t["shape"]), seen=_seen(things), **t)]
 
 
 def _where(rng: Random, things: list[dict]) -> list[Turn]:
@@ -116,17 +133,15 @@ def _exists(rng: Random, things: list[dict]) -> list[Turn]:
         pair = (rng.choice(list(COLOURS)), rng.choice(SHAPES))
     thing = " ".join(pair)
     asks = ["Is there {athing}?", "Do you see {athing} in the picture?",
-            "Does the picture show {athing}? Answer yes or no.", "Can you find {athing}?"]  # fmt: skip
+            "Does the picture show {athing}?", "Can you find {athing}?"]  # fmt: skip
     if pair in pairs:
-        answers = ["Yes, there is {athing} in the {place}.", "Yes, I see it in the {place}.", "Yes.",
-                   "Yes, the {thing} is in the {place} of the picture."]  # fmt: skip
-        place = pairs[pair]["place"]
+        answers = ["I see {seen}, so yes.", "I see {seen}. Yes, there is {athing}.",
+                   "It shows {seen}: yes.", "There is {seen}, so yes."]  # fmt: skip
     else:
-        answers = ["No, there is no {thing}.", "No, I see no {thing} in the picture.", "No.",
-                   "No, there is no {thing} in this picture."]  # fmt: skip
-        place = ""
+        answers = ["I see {seen}, so no.", "I see {seen}. No, there is no {thing}.",
+                   "It shows {seen}: no.", "There is {seen}, so no."]  # fmt: skip
     ways = list(zip(asks, answers, strict=True))
-    return [pick(rng, "is there", ways, athing=a(thing), thing=thing, place=place)]
+    return [pick(rng, "is there", ways, athing=a(thing), thing=thing, seen=_seen(things))]
 
 
 def _how_many(rng: Random, things: list[dict]) -> list[Turn]:
@@ -136,13 +151,13 @@ def _how_many(rng: Random, things: list[dict]) -> list[Turn]:
     else:
         here = rng.choice(things)["colour"] if rng.random() < 0.8 else rng.choice(list(COLOURS))
         n, noun = sum(t["colour"] == here for t in things), f"{here} shape"
-    asks = ["How many {noun}s are there?", "How many {noun}s do you see?", "Count the {noun}s."]
-    if n == 0:
-        answers = ["There is no {noun} in this picture.", "I see no {noun}.", "0"]
-    else:
-        answers = ["There {are}.", "I see {n} of them.", "{n}"]
-    ways = list(zip(asks, answers, strict=True))
-    return [pick(rng, "how many", ways, n=n, noun=noun, are=_of(n, noun))]
+    ways = [
+        ("How many {noun}s are there?", "I see {seen}, so there {are}."),
+        ("How many {noun}s do you see?", "I see {seen}: {n} in all."),
+        ("Count the {noun}s.", "There is {seen}: {n}."),
+    ]
+    are = f"is no {noun}" if n == 0 else _of(n, noun)
+    return [pick(rng, "how many", ways, n=n, noun=noun, are=are, seen=_seen(things))]
 
 
 def _size(rng: Random, things: list[dict]) -> list[Turn]:
@@ -153,21 +168,6 @@ def _size(rng: Random, things: list[dict]) -> list[Turn]:
         ("What size is the {colour} {shape}? One word.", "{size}"),
     ]
     return [pick(rng, "size", ways, **t)]
-
-
-def _missing(rng: Random, things: list[dict]) -> list[Turn]:
-    gone = [s for s in SHAPES if s not in {t["shape"] for t in things}]
-    if not gone:
-        return _where(rng, things)
-    shape = rng.choice(gone)
-    thing = " ".join((rng.choice(list(COLOURS)), shape))
-    ways = [
-        ("What colour is the {shape}?", "There is no {shape} in this picture."),
-        ("Where is the {thing}?", "There is no {thing} in this picture."),
-        ("Is the {thing} large or small?", "I see no {thing} in this picture."),
-        ("Name the colour of the {shape} in one word.", "There is no {shape}."),
-    ]
-    return [pick(rng, "missing", ways, shape=shape, thing=thing)]
 
 
 def _all(rng: Random, things: list[dict]) -> list[Turn]:
@@ -205,5 +205,5 @@ def _all(rng: Random, things: list[dict]) -> list[Turn]:
 SCENE = {
     "count": (6, _count), "colour": (14, _colour), "shape": (8, _shape), "place": (16, _where),
     "what is at": (13, _at), "is there": (16, _exists), "how many": (12, _how_many),
-    "size": (6, _size), "missing": (10, _missing), "describe": (20, _all),
+    "size": (6, _size), "describe": (20, _all),
 }  # fmt: skip

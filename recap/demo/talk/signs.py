@@ -47,12 +47,20 @@ def sign(rng: Random, facts: dict) -> list[Turn]:
     if task == "says":
         guess = word if rng.random() < 0.5 else rng.choice(WORDS)
         asks = ["Does the sign say {guess}?", "Is this {guess} sign?"]
-        yes = ["Yes, it says {word}.", "Yes, it is {aword} sign."]
-        no = ["No, it says {word}.", "No, it is {aword} sign."]
+        answers = ["It says {word}, so {yes}.", "It is {aword} sign, so {yes}."]
         i = rng.randrange(2)
-        answer = (yes if guess == word else no)[i]
         given = a(guess) if i else guess
-        return [pick(rng, task, [(asks[i], answer)], guess=given, word=word, aword=a(word))]
+        return [
+            pick(
+                rng,
+                task,
+                [(asks[i], answers[i])],
+                guess=given,
+                word=word,
+                aword=a(word),
+                yes="yes" if guess == word else "no",
+            )
+        ]
     parts = {"text": word, "colour": colour, "shape": board, "arrow": way}
     rows = [[k, v if v is not None else "none"] for k, v in parts.items()]
     arrow = f"An arrow points {way}." if way else "There is no arrow."
