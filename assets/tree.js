@@ -149,7 +149,8 @@ function detailsOf(spot) {
   );
 }
 
-// What each level said, and how it mixed: weight x probability, summed.
+// What each level said, and how it mixed: weight x probability, summed. The entropy of a memory's row is in
+// % of the largest that its entries can have; the confidence is what is left to 1.
 function votesOf(node) {
   if (!node.votes || !node.votes.length) return null;
   const rows = node.votes.map(([level, weight, probability, confidence]) => {
@@ -161,6 +162,7 @@ function votesOf(node) {
       "tr",
       {},
       el("th", { scope: "row" }, icon, ` ${sourceOf(level).name}`),
+      el("td", {}, level.endsWith("token") ? `${Math.round(100 * (1 - confidence))} %` : "–"),
       el("td", {}, confidence.toFixed(2)),
       el("td", {}, weight.toFixed(2)),
       el("td", {}, probability ? probability.toFixed(3) : "not in its row"),
@@ -168,12 +170,12 @@ function votesOf(node) {
     );
   });
   const total = node.votes.reduce((sum, v) => sum + v[1] * v[2], 0);
-  const head = ["level", "confidence", "weight", "× probability", "= share"];
+  const head = ["level", "entropy", "confidence", "weight", "× probability", "= share"];
   return el(
     "table",
     { class: "rt-votes" },
     el("thead", {}, el("tr", {}, ...head.map((h) => el("th", { scope: "col" }, h)))),
     el("tbody", {}, ...rows),
-    el("tfoot", {}, el("tr", {}, el("th", { scope: "row", colspan: 4 }, "mixed probability"), el("td", {}, total.toFixed(3)))),
+    el("tfoot", {}, el("tr", {}, el("th", { scope: "row", colspan: 5 }, "mixed probability"), el("td", {}, total.toFixed(3)))),
   );
 }

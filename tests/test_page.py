@@ -224,7 +224,15 @@ def test_details_of_a_node(person):
     node = page.locator(".rt-node.rt-accepted").first
     node.hover()
     detail = page.locator(".rt-detail").inner_text()
-    for word in ("accepted", "token id", "depth", "confidence", "weight", "mixed probability"):
+    for word in (
+        "accepted",
+        "token id",
+        "depth",
+        "entropy",
+        "confidence",
+        "weight",
+        "mixed probability",
+    ):
         assert word in detail
     node.click()
     page.mouse.move(0, 0)

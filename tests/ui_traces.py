@@ -1,8 +1,12 @@
-"""Synthetic traces for the page's tests: trees of any size, with token texts that try to break out."""
+"""Synthetic traces for the page's tests: trees of any size, with token texts that try to break out.
+
+`python -m tests.ui_traces 400 80 > long.ndjson` writes one of 400 steps of 80 nodes.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 
 from recap.trace import LevelCount, Step, StepNode, Turn, start_line, step_line, turn_line
 from recap.tree import ROOT, TreeBuilder, Vote
@@ -123,3 +127,7 @@ def synthetic_trace(
     )
     lines.append(turn_line(turn))
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(synthetic_trace(steps=int(sys.argv[1]), nodes=int(sys.argv[2])))

@@ -1,10 +1,11 @@
-"""What the page costs the decoder: `python -m recap.ui.overhead [--n 9]`.
+"""What the page costs the decoder, and what a long trace costs the page: `python -m recap.ui.overhead`.
 
 The same question, in turn through the library and on the page with Chromium looking on: one process, one
 model, trees of one fixed size, empty memories. Prints the median tokens/s of both and the gap, by two clocks:
 "decode" is the clock of every figure on the page (draft, pass, observe), "wall" is what a person's watch
 says between the first pass and the last. "cpu" is the processor time of everything but the decoding
-thread while the answer was made on the page, in % of that wall time. Needs chromium and playwright.
+thread while the answer was made on the page, in % of that wall time. With --trace FILE it opens that trace
+instead and prints the milliseconds of a scrub from end to end. Needs chromium and playwright.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from ..targets import load_target
 from ..targets.base import Target
 from ..trace import Turn
 from . import launch
-from .browser import FLAGS, Person, chromium_path, free_port
+from .browser import FLAGS, Person, chromium_path, free_port, heap_mb, scrub
 from .charts import DECODER_NAMES
 from .examples import Example, load_examples
 from .uploads import read_image
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=400, help="longest answer")
     parser.add_argument("--threads", type=int, default=1, help="of the model")
     parser.add_argument("--decoders", default="recap,autoregressive")
+    parser.add_argument("--trace", type=Path, help="a trace file to scrub, n times")
     arguments = parser.parse_args()
     if chromium_path() is None:
         raise SystemExit("chromium is not installed: install your system's package “chromium”.")
@@ -118,7 +121,17 @@ def main() -> None:
     example = load_examples()[0]
     with served(loader, sessions, arguments.tokens) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
-        for decoder in arguments.decoders.split(","):
+        if arguments.trace:
+            person = Person(browser.new_page(), address).open()
+            person.trace(arguments.trace)
+            took = statistics.median(scrub(person) for _ in range(arguments.n))
+            found = {
+                "steps": person.place()[1],
+                "scrub_ms": round(took),
+                "heap_mb": heap_mb(person),
+            }
+            print(json.dumps(found))
+        for decoder in () if arguments.trace else arguments.decoders.split(","):
             library: list[Run] = []
             seen: list[Run] = []
             for _ in range(arguments.n):
