@@ -31,9 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_ask(commands)
-    from .bench import load, run
+    from .bench import command, load
 
-    run.add_command(commands)
+    command.add_command(commands)
     load.add_command(commands)
     options = parser.parse_args(argv)
     try:

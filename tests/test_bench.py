@@ -20,6 +20,7 @@ from recap.bench.formats import FORMATS
 from recap.bench.record import Record
 from recap.bench.report import page
 from recap.bench.runners import EngineRunner, Outcome, Pass
+from recap.bench.suffix import SuffixDrafter
 from recap.bench.suites import Sample, load_suite
 from recap.cli import main
 from recap.config import RecapConfig
@@ -208,13 +209,13 @@ def test_a_peer_that_fails_costs_nobody_else_a_sample():
 
 
 def test_speed_is_compared_over_the_answers_that_both_have():
-    def row(decoder, sample, seconds):
+    def row(decoder, turn, seconds):
         lists = {"first_difference": None, "steps": [], "levels": {}}
-        counts = {"turn": 0, "tokens": 11, "prefill_tokens": 1, "passes": 10}
-        return {"decoder": decoder, "sample": sample, "decode_s": seconds} | lists | counts
+        counts = {"sample": "a", "tokens": 11, "prefill_tokens": 1, "passes": 10}
+        return {"decoder": decoder, "turn": turn, "decode_s": seconds} | lists | counts
 
-    plain = [row("autoregressive", "a", 1.0), row("autoregressive", "b", 100.0)]
-    got = figures([*plain, row("other", "a", 0.5)], ("other", "autoregressive"))
+    plain = [row("autoregressive", 0, 1.0), row("autoregressive", 1, 100.0)]
+    got = figures([*plain, row("other", 0, 0.5)], ("other", "autoregressive"))
     assert got["other"]["speedup"] == 2.0
 
 
@@ -377,7 +378,7 @@ def test_the_fastest_setting_is_the_one_measured(monkeypatch):
 def test_suffix_decoding_keeps_its_answers_when_pickled():
     pytest.importorskip("arctic_inference.suffix_decoding")
     target = ScriptedTarget(vocab_size=16, order=1, eos=False)
-    runner = EngineRunner(peers.SuffixDrafter(tokens=8, factor=2.0))
+    runner = EngineRunner(SuffixDrafter(tokens=8, factor=2.0))
     opened = run.opened(target, SAMPLES, 4, {"x": runner})
     for conversation in opened[:3]:
         runner.answer(conversation, 60)

@@ -8,6 +8,7 @@ import gradio as gr
 import pytest
 
 from recap.bench import load
+from recap.bench.load_client import Asked
 from recap.bench.suites import Sample
 from recap.cli import main
 from recap.ui.browser import running_app
@@ -193,13 +194,13 @@ def test_images_are_sent_once_and_arrive(app, tmp_path):
 
 
 def test_time_per_token_leaves_the_first_one_out():
-    asked = load.Asked("recap", "s", 0, "a", 0, 0.0, 9, 0.1, 1.0, 3.0, 5)
+    asked = Asked("recap", "s", 0, "a", 0, 0.0, 9, 0.1, 1.0, 3.0, 5)
     assert asked.token_ms == 500.0
     asked.tokens = 1
     assert asked.token_ms is None
     stage = load.Stage(None, [], [], "recap", "s")
     asked.tokens = 5
-    stage.asked = [asked, load.Asked("recap", "s", 1, "a", 0, 2.0, 9, 0.1, 1.0, 4.0, 7)]
+    stage.asked = [asked, Asked("recap", "s", 1, "a", 0, 2.0, 9, 0.1, 1.0, 4.0, 7)]
     figures = stage.figures({"peak": None})
     assert (figures["tokens"], figures["seconds"], figures["tokens_per_s"]) == (12, 6.0, 2.0)
 

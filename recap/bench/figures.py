@@ -194,3 +194,12 @@ def span(bounds: list[float] | None) -> str:
     ('1.00 to 2.50', '-')
     """
     return "-" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
+
+
+def in_words(setting: dict[str, Any]) -> str:
+    """A peer's setting as a person reads it.
+
+    >>> in_words({"gamma": 4, "factor": 2.0})
+    'gamma 4, factor 2.0'
+    """
+    return ", ".join(f"{name} {value}" for name, value in setting.items())

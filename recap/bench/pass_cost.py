@@ -162,9 +162,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.context < 1 or (options.bandwidth is not None and options.bandwidth <= 0):
             raise ValueError("--context and --bandwidth must be above 0.")
         if options.out is not None:
-            from .run import _try_out
+            from .command import try_out
 
-            _try_out(options.out)
+            try_out(options.out)
         target = _shape(options) if options.shape else load_from(options)
         speed = options.bandwidth and 1e9 * options.bandwidth
         fixed = options.fixed or target.device == "cuda"

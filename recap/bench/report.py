@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import plotly.io
 
 from .ablations import comparison_table
-from .figures import group_table, table
+from .figures import group_table, in_words, table
 
 _STYLE = """
 :root { color-scheme: light }
@@ -57,7 +57,10 @@ def page(report: dict[str, Any]) -> str:
 _METHOD = (
     "<h2>What is timed</h2><p>Decoding after the prompt's pass: draft, pass and learning, recording off. "
     "Tokens that the prompt's pass gives are left out for all. Speed is against plain decoding over the same "
-    "answers; intervals are 95 % by bootstrap over samples.</p>"
+    "answers; intervals are 95 % by bootstrap over samples. transformers is timed from the tokens of the "
+    "prompt's pass to the last ones as its generate hands them out, flashspec by its engine's own step times "
+    "without the first step; arctic's suffix trees are drafts in our engine. Each of them runs with the "
+    "fastest of the settings that were tried on the first samples.</p>"
 )
 
 Plot = tuple[go.Figure, str]
@@ -215,11 +218,11 @@ def _peers(report: dict[str, Any]) -> list[str]:
     said = []
     for name, about in report["peers"].items():
         tried = [
-            f"{one['setting']}: {one.get('tokens_per_s', one.get('error'))}"
+            f"{in_words(one['setting'])}: {one.get('tokens_per_s', one.get('error'))}"
             for one in about.get("sweep", [])
         ]
         more = f"; tried (tokens/s): {'; '.join(tried)}" if tried else ""
-        setting = f", {about['setting']}" if about.get("setting") else ""
+        setting = f" with {in_words(about['setting'])}" if about.get("setting") else ""
         said.append(f"{name} {about.get('version', '')}: {about['status']}{setting}{more}")
     return said
 

@@ -1,4 +1,4 @@
-"""`python -m recap bench`: decoders over a suite, from the same state, prefill apart from decoding.
+"""Decoders over a suite, from the same state, prefill apart from decoding: what `python -m recap bench` measures.
 
 Each sample is one conversation. At every turn all decoders answer from the same state, our own on forks
 of one KV cache; the conversation goes on with plain decoding's answer (or the last named decoder's), so
@@ -12,31 +12,23 @@ Answers are written down sample by sample (`record`), so that an interrupted run
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from ..chat import Conversation
 from ..compare import first_difference
-from ..drafters import DECODERS
 from ..targets.base import Target
-from .ablations import ablated, comparison, comparison_table
-from .figures import PLAIN, figures, group_table, groups, table
+from .figures import PLAIN, figures, groups
 from .record import Record
 from .runners import EngineRunner, Outcome, Runner
-from .suites import Sample, load_suite
+from .suites import Sample
 
 WARM_UP = 8
 """Tokens that every decoder makes before the clock runs."""
-
-TUNED_ON = 2
-"""Samples that a peer's settings are tried on."""
 
 
 def run_suite(
@@ -277,177 +269,3 @@ def _threads() -> int:
     import torch
 
     return torch.get_num_threads()
-
-
-def add_command(commands: Any) -> None:
-    """Register `bench` with the command line."""
-    from ..cli import add_model_options
-    from .formats import FORMATS
-
-    bench = commands.add_parser(
-        "bench",
-        help="measure decoders over a suite",
-        description="Measure decoders over a suite: figures as a table, --out for JSON, --report for a page.",
-    )
-    bench.add_argument(
-        "--suite",
-        default="demo",
-        help='"demo", "text", a JSONL file or its folder (MMSpec as published), or NAME:FILE for '
-        + ", ".join(FORMATS),
-    )
-    bench.add_argument(
-        "--decoders",
-        default=",".join(DECODERS),
-        help='names with commas between; "token_recycling:16" gives one a budget of its own, '
-        '"recap:cold" empties its memory before every answer',
-    )
-    bench.add_argument(
-        "--peers", action="store_true", help="also other libraries' decoders, where installed"
-    )
-    bench.add_argument("--max-new-tokens", type=int, default=120, metavar="N")
-    bench.add_argument("--limit", type=int, metavar="N", help="only the first N samples")
-    bench.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="whole runs; times are medians of them"
-    )
-    bench.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="write the figures here (JSON), answers beside it (NDJSON)",
-    )
-    bench.add_argument("--report", type=Path, metavar="FILE", help="write a page with plots (HTML)")
-    bench.add_argument(
-        "--resume", action="store_true", help="go on where the run of this --out was interrupted"
-    )
-    bench.add_argument(
-        "--ablations",
-        action="store_true",
-        help="Recap with one thing changed at a time, beside plain decoding (instead of --decoders)",
-    )
-    bench.add_argument(
-        "--image-swap",
-        action="store_true",
-        help="no speed: where another image would change the next token, by how much of a tree was accepted",
-    )
-    add_model_options(bench)
-    bench.set_defaults(run=run_bench)
-
-
-def run_bench(options: argparse.Namespace) -> int:
-    """`python -m recap bench`."""
-    from ..cli import load_from
-
-    for option in ("max_new_tokens", "limit", "repeats"):
-        value = getattr(options, option)
-        if value is not None and value < 1:
-            raise ValueError(f"--{option.replace('_', '-')} must be at least 1.")
-    if options.resume and options.out is None:
-        raise ValueError("--resume needs the --out of the run that was interrupted.")
-    samples = load_suite(options.suite, options.limit)
-    names = [name.strip() for name in options.decoders.split(",") if name.strip()]
-    if not names:
-        raise ValueError(f"--decoders names none: choose from {', '.join(DECODERS)}.")
-    for path in (options.out, options.report):
-        if path is not None:
-            _try_out(path)  # now, not after an hour of measuring
-    if options.image_swap:
-        from .image_swap import run_image_swap
-
-        return run_image_swap(options, samples)
-    target = load_from(options)
-    runners, peers = _runners(options, target, samples, names)
-    record = None
-    if options.out is not None:
-        asked = {
-            k: v for k, v in vars(options).items() if k not in ("run", "out", "report", "resume")
-        }
-        asked |= {"samples": len(samples), "runners": list(runners)}
-        record = Record(options.out.with_suffix(".ndjson"), settings=asked, resume=options.resume)
-        peers = record.about.setdefault("peers", peers)
-    try:
-        result = run_suite(
-            target,
-            samples,
-            runners,
-            max_new_tokens=options.max_new_tokens,
-            repeats=options.repeats,
-            record=record,
-            progress=sys.stderr.isatty(),
-            peers=peers,
-        )
-    except KeyboardInterrupt:
-        if record is not None and record.done:
-            print(f"\n{record.done} samples are kept: go on with --resume.", file=sys.stderr)
-        raise
-    if options.ablations:
-        result["ablations"] = comparison(result["samples"])
-    _write(result, options)
-    return 0 if result["samples_run"] else 1
-
-
-def _runners(
-    options: argparse.Namespace, target: Target, samples: Sequence[Sample], names: Sequence[str]
-) -> tuple[dict[str, Runner], dict[str, Any]]:
-    """What is to be measured, and what is to be said of other libraries."""
-    from ..cli import drafter_from
-
-    runners: dict[str, Runner] = {}
-    if options.ablations:
-        runners |= ablated(options, target)
-        names = [PLAIN]
-    ours: list[str] = []
-    wanted: list[str] = []
-    from .peers import PEERS, tune
-
-    for name in names:
-        (wanted if name in PEERS else ours).append(name)
-    if options.peers:
-        wanted = list(PEERS)
-    for name in ours:
-        cold = name.endswith(":cold")
-        drafter = drafter_from(name.removesuffix(":cold"), options, target)
-        runners[name] = EngineRunner(drafter, cold=cold)
-    if not runners:
-        raise ValueError("--decoders needs one of ours beside other libraries' decoders.")
-    peers: dict[str, Any] = {}
-    tried = opened(target, samples, TUNED_ON, runners) if wanted else []
-    for name in wanted:
-        runner, peers[name] = tune(target, name, tried)
-        if runner is not None:
-            runners[name] = runner
-    return runners, peers
-
-
-def _write(result: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print the tables, write the files."""
-    print(f"{result['model']}, {result['device']}, {result['dtype']}, {result['threads']} threads")
-    print(f"{result['samples_run']} samples, at most {options.max_new_tokens} tokens an answer\n")
-    print(table(result))
-    if result["groups"] and not options.ablations:
-        print("\nTokens a pass, and speed against plain decoding:\n")
-        print(group_table(result))
-    if options.ablations:
-        print(
-            f"\nAgainst recap, samples drawn in pairs:\n\n{comparison_table(result['ablations'])}"
-        )
-    for name, about in result["peers"].items():
-        setting = f", {about['setting']}" if about.get("setting") else ""
-        print(f"peer {name}: {about['status']}{setting}")
-    for failure in result["failed"]:
-        by = f" by {failure['decoder']}" if "decoder" in failure else ""
-        print(f"failed: {failure['sample']}{by}: {failure['error']}")
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    if options.report is not None:
-        from .report import page
-
-        options.report.write_text(page(result), encoding="utf-8")
-
-
-def _try_out(path: Path) -> None:
-    """Open a file for writing, what it holds untouched. Raises ValueError with one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
-    except OSError as error:
-        raise ValueError(f"The report cannot be written to {path}: {error.strerror}.") from None
