@@ -31,7 +31,8 @@ class Shared:
         *,
         kv_bytes: int = KV_BYTES,
     ) -> None:
-        self.queue, self.areas = queue or AnswerQueue(), areas or Areas()
+        self.queue = AnswerQueue() if queue is None else queue  # an empty queue is falsy
+        self.areas = areas or Areas()
         self.kv_bytes = kv_bytes
         self.sessions: Iterable[Session] = ()
         self.ready: Callable[[], bool] = lambda: False
