@@ -18,7 +18,7 @@ from .scripted import ScriptedTarget
 from .test_service import SlowTarget
 
 QUESTION = "5 6 7 8 9 5 6 7 8"
-SOMEONE = SimpleNamespace(session_hash="someone")
+SOMEONE = SimpleNamespace(session_hash="someone", username=None)
 
 
 class Names(SimpleNamespace):
