@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -264,7 +265,7 @@ def test_a_resumed_run_measures_what_an_undisturbed_one_does(tmp_path, after):
 
     def go(path, resume=False):
         target, used = fresh()
-        record = Record(path, settings={"n": 60}, resume=resume)
+        record = Record(path, settings={"n": 60}, resume=resume, thrift=0)
         run.run_suite(target, SAMPLES, used, max_new_tokens=60, repeats=2, record=record)
         return counted(record.rows)
 
@@ -298,6 +299,28 @@ def test_a_run_is_not_resumed_with_other_settings_nor_overwritten(tmp_path):
         Record(path, settings={"limit": 3}, resume=True)
     with pytest.raises(ValueError, match="nothing to resume"):
         Record(tmp_path / "other.ndjson", resume=True)
+
+
+class Dear:
+    """Takes long to copy."""
+
+    copies = 0
+
+    def __getstate__(self):
+        Dear.copies += 1
+        threading.Event().wait(0.02)
+        return {"x": 1}
+
+
+def test_a_dear_copy_is_not_made_after_every_sample(tmp_path):
+    Dear.copies = 0
+    record = Record(tmp_path / "r.ndjson", thrift=1e6)
+    for _ in range(5):
+        record.add([{"a": 1}])
+        record.save({"x": Dear()})
+    assert Dear.copies == 1
+    record.save(None, now=True)
+    assert Record(tmp_path / "r.ndjson", resume=True).done == 1
 
 
 def test_rows_behind_the_last_saved_state_are_measured_again(tmp_path):

@@ -82,16 +82,12 @@ def drive(app, samples=SAMPLES, **settings):
 def test_a_closed_loop_keeps_every_user_in_conversations_of_its_own(app):
     report = drive(app, users=[1, 3])
     by_stage = {s["stage"]: s for s in report["stages"]}
-    for users in (1, 3):
-        asked = [q for q in report["questions"] if q["stage"] == f"{users} users"]
+    for users, label in ((1, "1 user"), (3, "3 users")):
+        asked = [q for q in report["questions"] if q["stage"] == label]
         turns = {"a": 2, "b": 1}
         starts = [q for q in asked if q["turn"] == 0]
         assert len(starts) == 2 * users
-        assert (
-            len(asked)
-            == sum(turns[q["sample"]] for q in starts)
-            == by_stage[f"{users} users"]["questions"]
-        )
+        assert len(asked) == sum(turns[q["sample"]] for q in starts) == by_stage[label]["questions"]
         assert {q["user"] for q in asked} == set(range(users))
     sessions: dict[str, list[str]] = {}
     for session, text, _ in app.asked:

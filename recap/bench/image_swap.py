@@ -32,7 +32,7 @@ from ..targets.base import Target
 from ..trace import Step
 from .bootstrap import interval, rounded
 from .figures import span
-from .suites import Sample
+from .suites import Sample, load_suite
 
 OUTCOMES = ("rejected", "partly", "accepted", "none")
 """What became of a step's candidates; "none": there were no candidates."""
@@ -146,16 +146,18 @@ def diagnose(
     drafter: Drafter,
     *,
     max_new_tokens: int,
+    others: Sequence[Sample] | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The diagnostic over a suite -> one JSON-ready object."""
+    """The diagnostic over a suite -> one JSON-ready object. others: where other images come from."""
+    others = samples if others is None else others
     turns: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     for sample in tqdm(samples, unit="sample", file=sys.stderr, disable=not progress):
         try:
             if not sample.images:
                 raise ValueError("It has no image.")
-            images = swapped(sample, samples)
+            images = swapped(sample, others)
             if images is None:
                 raise ValueError("No other image of its kind is in the suite.")
             turns += trace_sample(target, sample, images, drafter, limit=max_new_tokens)
@@ -218,6 +220,7 @@ def run_image_swap(options: argparse.Namespace, samples: Sequence[Sample]) -> in
         samples,
         drafter_from("recap", options, target),
         max_new_tokens=options.max_new_tokens,
+        others=load_suite(options.suite),
         progress=sys.stderr.isatty(),
     )
     print(

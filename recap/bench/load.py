@@ -220,7 +220,7 @@ async def drive(
             for place, (loop, size) in enumerate(loads):
                 at = place % len(decoders)
                 for decoder in [*decoders[at:], *decoders[:at]]:
-                    label = f"{size} users" if loop == "users" else f"{size:g} a second"
+                    label = _label(loop, size)
                     bar.set_postfix_str(f"{label}, {decoder}")
                     stage = Stage(app, samples, lengths, decoder, label)
                     watching = asyncio.create_task(memory.watch())
@@ -243,6 +243,12 @@ async def drive(
         "stages": stages,
         "questions": asked,
     }
+
+
+def _label(loop: str, size: float) -> str:
+    if loop == "rate":
+        return f"{size:g} a second"
+    return "1 user" if size == 1 else f"{size} users"
 
 
 def table(report: dict[str, Any]) -> str:

@@ -17,6 +17,9 @@ from typing import Any
 SAVE_S = 60.0
 """At most so many seconds of measuring are lost to a crash."""
 
+THRIFT = 50.0
+"""What decoders remember is copied after a sample only if that takes less than 1 / THRIFT of the time."""
+
 
 class Record:
     """Rows of one run. path: None keeps them in memory alone.
@@ -32,14 +35,16 @@ class Record:
         *,
         settings: dict[str, Any] | None = None,
         resume: bool = False,
+        thrift: float = THRIFT,
     ) -> None:
-        self.path = path
+        self.path, self.thrift = path, thrift
         self.settings = json.loads(json.dumps(settings or {}, default=str))
         self.rows: list[dict[str, Any]] = []
         self.done = 0
         self.runners: dict[str, Any] | None = None
         self.about: dict[str, Any] = {}
-        self._saved_at = time.monotonic()
+        self._saved_at = self._copied_at = time.monotonic()
+        self._copying_s = 0.0
         self._last: tuple[int, int, bytes] | None = None
         self._begun = False
         if path is None:
@@ -99,12 +104,16 @@ class Record:
     def save(self, runners: dict[str, Any] | None, *, now: bool = False) -> None:
         """Keep what the decoders remember after the rows so far, on disk once a minute or `now`.
 
-        runners: None writes what was given last (in an interruption their state is half a sample on).
+        runners: None writes what was copied last (in an interruption their state is half a sample on).
+        Rows behind that copy are measured again.
         """
         if self.path is None:
             return
-        if runners is not None:
+        begun = time.monotonic()
+        if runners is not None and begun - self._copied_at >= self.thrift * self._copying_s:
             self._last = (self.done, len(self.rows) + 1, pickle.dumps(runners))
+            self._copied_at = time.monotonic()
+            self._copying_s = self._copied_at - begun
         if self._last is None or not (now or time.monotonic() - self._saved_at > SAVE_S):
             return
         done, lines, state = self._last
