@@ -23,7 +23,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.utils.hub import cached_file
 
-from . import catalogue, greedy
+from . import catalogue, greedy, room
 from .catalogue import LLAVA, QWEN_VL, SUPPORTED, TEXT, LoadError
 from .causal_lm import CausalLMTarget
 from .common import TransformersTarget
@@ -174,8 +174,12 @@ def _weights(name: str, auto: Any, where: str, **settings: Any) -> Any:
 
 
 def _place(name: str, where: str, model: Any, device: torch.device) -> Any:
+    need, dtype = room.weights_gb(model), model.dtype
     try:
         return model.to(device)
+    except torch.OutOfMemoryError as error:
+        free = room.free_gb(device)
+        raise LoadError(room.does_not_fit(name, need, dtype, free)) from error
     except (RuntimeError, AssertionError) as error:  # out of memory, no such card, not built in
         raise LoadError(_sentence(name, where, error)) from error
 
@@ -194,7 +198,7 @@ def _sentence(name: str, where: str, error: BaseException) -> str:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return f"{name} cannot be loaded: {first}"
     if "GatedRepoError" in kinds:
-        return f"{name} is gated: accept its terms on the hub and log in with `hf auth login`."
+        return f"{name} is gated: accept its terms on the hub, then set HF_TOKEN or run `hf auth login`."
     if "RepositoryNotFoundError" in kinds:
         return f"There is no model {name} on the hub (or it is private), and no such directory."
     if kinds & {"ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "HTTPError"}:
