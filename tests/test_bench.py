@@ -212,7 +212,7 @@ def test_a_peer_that_fails_costs_nobody_else_a_sample():
 def test_speed_is_compared_over_the_answers_that_both_have():
     def row(decoder, turn, seconds):
         lists = {"first_difference": None, "steps": [], "levels": {}}
-        counts = {"sample": "a", "tokens": 11, "prefill_tokens": 1, "passes": 10}
+        counts = {"sample": "a", "tokens": 11, "prefill_tokens": 1, "passes": 10, "prefill_s": 0.1}
         return {"decoder": decoder, "turn": turn, "decode_s": seconds} | lists | counts
 
     plain = [row("autoregressive", 0, 1.0), row("autoregressive", 1, 100.0)]
@@ -530,6 +530,8 @@ def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
     assert main([*words[:5], "--resume"]) == 2
     assert "--resume needs the --out" in capsys.readouterr().err
+    assert main([*words, "--decoders", "fast"]) == 2
+    assert 'There is no decoder "fast"' in capsys.readouterr().err
     assert main([*words, "--decoders", "transformers_greedy"]) == 2
     assert "needs one of ours" in capsys.readouterr().err
 

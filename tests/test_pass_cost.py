@@ -80,7 +80,18 @@ def test_a_scaled_shape_keeps_the_width_of_its_heads(config):
 
 def test_the_report_holds_shares_of_the_limit(config, tmp_path, capsys):
     out = tmp_path / "cost.json"
-    words = ["--shape", str(config), "--scale", "2", "--context", "16", "--bandwidth", "10"]
+    words = [
+        "--shape",
+        str(config),
+        "--scale",
+        "2",
+        "--context",
+        "16",
+        "--bandwidth",
+        "10",
+        "--goal",
+        "3",
+    ]
     assert pass_cost.main([*words, "--fixed", "--threads", "1", "--out", str(out)]) == 0
     data = json.loads(out.read_text())
     assert [p["rows"] for p in data["points"]] == list(pass_cost.ROWS)
@@ -90,6 +101,9 @@ def test_the_report_holds_shares_of_the_limit(config, tmp_path, capsys):
         assert point["share_of_limit"] == pytest.approx(limit / point["ms"], abs=2e-4)
         assert point["fixed_share_of_limit"] == pytest.approx(limit / point["fixed_ms"], abs=2e-4)
     assert data["points"][0]["against_one_row"] == 1.0
+    assert data["points"][0]["tokens_for_goal"] == 3.0
+    for point in data["points"]:
+        assert point["tokens_for_goal"] >= 2.99 * point["against_one_row"], "drafting comes on top"
     assert "random weights" in capsys.readouterr().out
 
 
@@ -109,6 +123,7 @@ def test_bandwidth_is_bytes_by_the_best_time(monkeypatch):
         (("--dtype", "int3"), 'There is no dtype "int3"'),
         (("--context", "0"), "must be above 0"),
         (("--bandwidth", "-1"), "must be above 0"),
+        (("--goal", "0"), "must be above 0"),
         (("--out", "/proc/no/x.json"), "cannot be written"),
     ],
 )

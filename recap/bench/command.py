@@ -90,6 +90,12 @@ def run_bench(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.decoders.split(",") if name.strip()]
     if not names:
         raise ValueError(f"--decoders names none: choose from {', '.join(DECODERS)}.")
+    from .peers import PEERS
+
+    unknown = [n for n in names if n.partition(":")[0] not in (*DECODERS, *PEERS)]
+    if unknown:
+        known = ", ".join((*DECODERS, *PEERS))
+        raise ValueError(f'There is no decoder "{unknown[0]}". Choose from: {known}.')
     for path in (options.out, options.report):
         if path is not None:
             try_out(path)  # now, not after an hour of measuring

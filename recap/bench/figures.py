@@ -50,7 +50,7 @@ def figures(rows: Sequence[Row], names: Sequence[str]) -> dict[str, dict[str, An
     """The figures of every decoder; None where there is nothing to compare with.
 
     tokens: decoded ones, those of the prompt's pass left out. speedup: against plain decoding, over the
-    answers that both have. draft_ms, verify_ms, observe_ms: median of a pass. *_95: interval over samples.
+    answers that both have. draft_ms, verify_ms, observe_ms: median of a pass; prefill_ms: of an answer, the reading of the prompt. *_95: interval over samples.
     match_ratio: share of answers with exactly the plain tokens.
     """
     answers = {name: Answers(r for r in rows if r["decoder"] == name) for name in names}
@@ -91,6 +91,7 @@ def _figures(mine: Answers, plain: Answers | None) -> dict[str, Any]:
         if plain is None or not firsts
         else round(1.0 - len(differences) / len(firsts), 4),
         "first_difference": differences[0] if differences else None,
+        "prefill_ms": _median([1e3 * r["prefill_s"] for r in firsts]),
         "draft_ms": _median([s[2] for s in timed]),
         "verify_ms": _median([s[3] for s in timed]),
         "observe_ms": _median([s[4] for s in timed]),
