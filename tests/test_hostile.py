@@ -10,12 +10,15 @@ import asyncio
 import json
 import re
 import secrets
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from recap import Conversation, generate, load_target, make_drafter
 from recap.service import ModelLoader, Sessions
@@ -25,6 +28,8 @@ from recap.ui.launch import Settings, serve
 from recap.ui.web import Gate
 
 from . import hostile, tiny
+from .test_people import HeldTarget
+from .test_scheduler import until
 
 torch.set_num_threads(1)
 QUESTION, TOKENS = "the red square is left of", 6
@@ -234,6 +239,62 @@ def test_nobody_gets_anothers_conversation(client, server, solo):
         assert event == "error"
 
 
+def test_machines_can_ask_whether_it_is_well(client, server):
+    root = httpx.Client(base_url=server[0], timeout=60)
+    assert root.get("/healthz").json()["status"] == "ready"
+    client.chat(QUESTION)
+    text = root.get("/metrics").text
+    assert "recap_ready 1.0" in text
+    assert 'recap_answers_total{decoder="recap",finish="length"}' in text
+    assert QUESTION.split()[1] not in text
+    root.close()
+
+
+@contextmanager
+def serving(loader: ModelLoader, sessions: Sessions, **more: Any) -> Iterator[str]:
+    """A server over other parts -> its address."""
+    port = free_port()
+    demo = serve(Settings(port=port, examples="nowhere", **more), loader, sessions, block=False)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        demo.close(verbose=False)
+
+
+def test_a_dropped_connection_frees_everything(capfd):
+    """Nobody reads the answer any more: it ends at the next pass, and its turn is the next one's."""
+    target, sessions = HeldTarget(), Sessions()
+    loader = ModelLoader("held", lambda: target)
+    assert loader.wait(10)
+    with serving(loader, sessions, max_new_tokens=5000) as address:
+        client = Client(address)
+        body = {"data": [{"text": "5 6 7"}, "recap"], "session_hash": "longlonglong"}
+        sent = client.http.post("/call/chat", json=body).json()
+        with client.http.stream("GET", f"/call/chat/{sent['event_id']}") as stream:
+            next(stream.iter_lines())
+            until(lambda: target.passes == 1)
+        target.go.set()
+        until(lambda: sessions.shared.queue.running == 0)
+        [session] = sessions
+        until(lambda: not session.is_busy)
+        assert target.passes < 200  # of the 5000 tokens that were asked for
+        client.http.close()
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_before_the_model_is_there_the_page_says_so(capfd):
+    go = threading.Event()
+    loader = ModelLoader("slow", lambda: go.wait(20) and HeldTarget())
+    with serving(loader, Sessions()) as address:
+        seen = httpx.get(f"{address}/healthz", timeout=60)
+        assert seen.status_code == 503
+        assert seen.json() == {"status": "loading", "said": "loading the model “slow”"}
+        assert httpx.get(address, timeout=60).status_code == 200  # the page is there, and plays
+        go.set()
+        assert loader.wait(20)
+        assert httpx.get(f"{address}/healthz", timeout=60).status_code == 200
+
+
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "llava_next", "llama", "demo"])
 def speaker(request, tmp_path_factory):
     """A target of each family, and the demo model for its tokenizer."""
@@ -260,3 +321,17 @@ def test_a_users_text_never_becomes_a_control_token(speaker):
     for seed in range(hostile.COUNT // 3):
         text = hostile.text(seed).encode("utf-8", "replace").decode()[:300]
         assert marks(text or "x") == harmless, seed
+
+
+def test_a_mark_that_is_not_declared_special_is_text_too(tmp_path):
+    """Qwen's "<tool_call>" is an added token and no special one; a person who types it calls no tool."""
+    place = tiny.build("qwen2_5_vl", tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
+    tokenizer.save_pretrained(place)
+    target = load_target(place)
+    added = set(tokenizer.convert_tokens_to_ids(["<tool_call>", "</tool_call>"]))
+    assert added <= target.vocabulary.controls.keys()
+    ids = target.encode([Message("user", "a <tool_call>x</tool_call>")], (), None).ids
+    assert added.isdisjoint(ids)
+    assert "<tool_call>x</tool_call>" in target.decode(ids)
