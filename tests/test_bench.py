@@ -536,6 +536,27 @@ def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
     assert "needs one of ours" in capsys.readouterr().err
 
 
+def test_several_models_and_suites_make_a_run_each(tmp_path, capsys):
+    models = [str(tiny.build("llama", tmp_path / name, seed=n)) for n, name in enumerate("pq")]
+    suites = []
+    for name in ("one", "two"):
+        suites.append(str(tmp_path / f"{name}.jsonl"))
+        Path(suites[-1]).write_text('{"id": "a", "question": "hi"}')
+    words = ["bench", "--suite", ",".join(suites), "--model", ",".join(models)]
+    words += ["--max-new-tokens", "4", "--budget", "3", "--out", str(tmp_path / "r.json")]
+    assert main(words) == 0
+    made = sorted(tmp_path.glob("r*.json"))
+    assert [f.name for f in made] == [f"r-{m}-{s}.json" for m in "pq" for s in ("one", "two")]
+    assert json.loads(made[3].read_text())["model"] == models[1]
+    made[2].unlink()
+    before = made[3].read_text()
+    capsys.readouterr()
+    assert main([*words, "--resume"]) == 0
+    assert capsys.readouterr().out.count("complete: ") == 3
+    assert made[2].is_file(), "what had not begun is run"
+    assert made[3].read_text() == before
+
+
 # ---- published formats
 
 

@@ -36,7 +36,8 @@ def add_command(commands: Any) -> None:
         "--suite",
         default="demo",
         help='"demo", "text", a JSONL file or its folder (MMSpec as published), or NAME:FILE for '
-        + ", ".join(FORMATS),
+        + ", ".join(FORMATS)
+        + "; several with commas between (several models, too) make a run each",
     )
     bench.add_argument(
         "--decoders",
@@ -77,7 +78,50 @@ def add_command(commands: Any) -> None:
 
 
 def run_bench(options: argparse.Namespace) -> int:
-    """`python -m recap bench`."""
+    """`python -m recap bench`: every model on every suite, each a run with files of its own."""
+    models, suites = _names(options.model), _names(options.suite)
+    runs = [(model, suite) for model in models for suite in suites]
+    if len(runs) < 2:
+        return _bench(options)
+    worst = 0
+    for model, suite in runs:
+        one = argparse.Namespace(**vars(options))
+        one.model, one.suite = model, suite
+        one.out, one.report = (_apart(path, model, suite) for path in (options.out, options.report))
+        print(f"\n## {model}, {suite}\n", flush=True)
+        if options.resume and one.out is not None and not Record.interrupted(_rows(one.out)):
+            if one.out.is_file() and one.out.stat().st_size:
+                print(f"complete: {one.out}")
+                continue
+            one.resume = False  # it had not begun
+        worst = max(worst, _bench(one))
+    return worst
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _apart(path: Path | None, model: str, suite: str) -> Path | None:
+    """A file's name with the model and the suite in it.
+
+    >>> _apart(Path("out/r.json"), "models/smollm2", "chartqa:data/test.json").as_posix()
+    'out/r-smollm2-chartqa-test.json'
+    """
+    if path is None:
+        return None
+    name, colon, file = suite.partition(":")
+    parts = [Path(model).name, *([name] if colon else []), Path(file if colon else name).stem]
+    return path.with_stem("-".join([path.stem, *parts]))
+
+
+def _rows(out: Path) -> Path:
+    """Where a run's answers go."""
+    return out.with_suffix(".ndjson")
+
+
+def _bench(options: argparse.Namespace) -> int:
+    """One model on one suite."""
     from ..cli import load_from
 
     for option in ("max_new_tokens", "limit", "repeats"):
@@ -87,7 +131,7 @@ def run_bench(options: argparse.Namespace) -> int:
     if options.resume and options.out is None:
         raise ValueError("--resume needs the --out of the run that was interrupted.")
     samples = load_suite(options.suite, options.limit)
-    names = [name.strip() for name in options.decoders.split(",") if name.strip()]
+    names = _names(options.decoders)
     if not names:
         raise ValueError(f"--decoders names none: choose from {', '.join(DECODERS)}.")
     from .peers import PEERS
@@ -111,7 +155,7 @@ def run_bench(options: argparse.Namespace) -> int:
             k: v for k, v in vars(options).items() if k not in ("run", "out", "report", "resume")
         }
         asked |= {"samples": len(samples), "runners": list(runners)}
-        record = Record(options.out.with_suffix(".ndjson"), settings=asked, resume=options.resume)
+        record = Record(_rows(options.out), settings=asked, resume=options.resume)
         peers = record.about.setdefault("peers", peers)
     try:
         result = run_suite(

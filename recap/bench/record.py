@@ -49,7 +49,7 @@ class Record:
         self._begun = False
         if path is None:
             return
-        self._state = path.with_suffix(path.suffix + ".state")
+        self._state = _state(path)
         if resume:
             self._take_up()
         elif self._state.is_file():
@@ -58,6 +58,11 @@ class Record:
             )
         else:
             path.unlink(missing_ok=True)
+
+    @staticmethod
+    def interrupted(path: Path) -> bool:
+        """Whether an interrupted run is there that can be taken up."""
+        return _state(path).is_file()
 
     def _take_up(self) -> None:
         try:
@@ -126,3 +131,7 @@ class Record:
         """The run is complete."""
         if self.path is not None:
             self._state.unlink(missing_ok=True)
+
+
+def _state(path: Path) -> Path:
+    return path.with_suffix(path.suffix + ".state")
