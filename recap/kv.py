@@ -138,6 +138,21 @@ class KVCache(Cache):
             self._rows[..., start:stop, :] = self._rows.index_select(4, source)
         self.crop_to(confirmed + len(rows))
 
+    @property
+    def rows(self) -> torch.Tensor:
+        """All rows, [layers, 2 (keys, values), 1, H, capacity, D]; the first `length` are filled."""
+        assert self._rows is not None, "nothing was written yet"
+        return self._rows
+
+    def append(self, rows: torch.Tensor) -> None:
+        """Add rows [layers, 2, 1, H, N, D] that were computed elsewhere."""
+        start, stop = self.length, self.length + rows.shape[4]
+        if stop > self.capacity:
+            self._grow(stop, rows[0, 0])
+        self._rows[..., start:stop, :] = rows
+        for layer in self.layers:
+            layer.length = stop
+
     def release(self) -> None:
         """Empty the cache and give its memory back at once. A dropped cache waits for the garbage
         collector, because it and its layers know each other."""

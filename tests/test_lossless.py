@@ -133,14 +133,16 @@ def compare(
 ) -> dict[str, Watch]:
     """Every decoder over all turns, each on one reused cache, against `generate()` from nothing.
 
-    `generate()` runs on the weights as they were loaded, the decoders on those and on the packed ones.
+    `generate()` runs on the weights as they were loaded, the decoders on those, on the packed ones, and
+    on the packed ones in passes of fixed shapes.
     """
-    plain, fast = (
-        load_target(where, dtype="float32", packed=packed, **settings) for packed in (False, True)
+    plain, fast, static = (
+        load_target(where, dtype="float32", packed=packed, static=static, **settings)
+        for packed, static in ((False, False), (True, False), (True, True))
     )
     right: dict[int, list[int]] = {}
     watches = {}
-    for target, decoder in ((t, d) for t in (plain, fast) for d in DECODERS):
+    for target, decoder in ((t, d) for t in (plain, fast, static) for d in DECODERS):
         with monkeypatch.context() as patch:
             watches[decoder] = Watch(target, patch)
             drafter = make_drafter(decoder, vocab_size=target.vocab_size)
@@ -152,7 +154,7 @@ def compare(
                     right[at] = expected(plain, list(conversation.ids), seen, new)
                 assert (conversation.state.length > 0) == (at > 0), "later turns reuse the cache"
                 turn = generate(conversation, drafter, max_new_tokens=new)
-                assert list(turn.token_ids) == right[at], (decoder, at, target is fast)
+                assert list(turn.token_ids) == right[at], (decoder, at, target is static)
     return watches
 
 

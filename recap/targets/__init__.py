@@ -23,6 +23,7 @@ def load_target(
     max_pixels: int | None = None,
     attention: str = "sdpa",
     packed: bool = True,
+    static: bool = False,
 ) -> TransformersTarget:
     """Load a model with its processor, ready to verify trees.
 
@@ -31,7 +32,8 @@ def load_target(
     max_pixels: the largest an image may be after the Qwen models' own resizing (the checkpoint's limit
     otherwise); the other families have fixed sizes.
     attention: "sdpa" or "eager". packed: on a CPU, lay the weights out once so that a pass of a few rows
-    costs little more than one row (`targets.packed`). Raises LoadError, a ValueError, with one clear sentence.
+    costs little more than one row (`targets.packed`). static: passes of fixed shapes, on CUDA as captured
+    graphs (`targets.static`; not measured on a GPU yet). Raises LoadError, a ValueError, with one clear sentence.
 
     >>> load_target("demo").sees_images                                          # doctest: +SKIP
     True
@@ -48,6 +50,7 @@ def load_target(
         max_pixels=max_pixels,
         attention=attention,
         packed=packed,
+        static=static,
     )
 
 

@@ -25,6 +25,7 @@ from . import readout
 from .base import KVState, Message, Segment
 from .dialogue import Dialogue
 from .masks import Masks
+from .static import StaticPass
 from .vocabulary import Vocabulary
 
 
@@ -57,8 +58,10 @@ class TransformersTarget:
         eos_ids: frozenset[int],
         notes: tuple[str, ...] = (),
         packed: bool = True,
+        static: bool = False,
     ) -> None:
-        """packed: lay the language model's weights out for small passes where this CPU can."""
+        """packed: lay the language model's weights out for small passes where this CPU can. static: run
+        packed passes in fixed shapes, as captured graphs on CUDA."""
         self.model, self.tokenizer, self.name, self.notes = model, tokenizer, name, notes
         self.eos_ids = eos_ids
         self.lock = FairLock()
@@ -86,6 +89,9 @@ class TransformersTarget:
             )  # its weight may be the embedding's: both stay
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
+        self._static: StaticPass | None = None
+        if static and config._attn_implementation == "sdpa":  # eager takes other masks
+            self._static = StaticPass(self)
 
     # What a family adds.
 
@@ -227,6 +233,8 @@ class TransformersTarget:
         """See `Target.verify`."""
         with self.lock:
             state.cache.crop_to(state.length)  # an interrupted pass may have left rows
+            if self._static is not None:
+                return readout.unpack(self._static.run(state, tokens, depths, mask, top_k=top_k))
             feed = torch.from_numpy(np.array([tokens, depths], dtype=np.int64)).to(self._device)
             hidden = self._language(
                 input_ids=feed[:1],
@@ -241,7 +249,10 @@ class TransformersTarget:
         """See `Target.keep`."""
         assert rows[0] == 0, "the root is always kept"
         with self.lock, torch.inference_mode():
-            state.cache.keep(state.length, rows)
+            if self._static is not None:
+                self._static.keep(state, rows)
+            else:
+                state.cache.keep(state.length, rows)
         state.length += len(rows)
 
     def crop(self, state: KVState, length: int) -> None:
@@ -249,6 +260,8 @@ class TransformersTarget:
         if any(span.start < length < span.stop for span in state.extra["images"]):
             raise ValueError("The cache cannot be cut inside an image.")
         state.cache.crop_to(length)
+        if self._static is not None:
+            self._static.crop(state, length)
         state.length = length
         state.extra["images"] = [s for s in state.extra["images"] if s.stop <= length]
 

@@ -50,6 +50,7 @@ def load(
     max_pixels: int | None,
     attention: str,
     packed: bool,
+    static: bool,
 ) -> TransformersTarget:
     """See `recap.targets.load_target`."""
     name = str(name_or_path)
@@ -84,6 +85,7 @@ def load(
         "template": template,
         "eos_ids": eos,
         "packed": packed,
+        "static": static,
     }
     if kind in TEXT:
         return CausalLMTarget(model, tokenizer, notes=tuple(notes), **shared)

@@ -67,6 +67,18 @@ class Masks:
             return self._all_true(length + 1)
         return self._make(lambda window: tree_mask(ancestors, depths, length, window))
 
+    @property
+    def kinds(self) -> tuple[str | None, ...]:
+        """The kinds of layers that take a mask of their own; (None,) where all take the same."""
+        return (None,) if self._windows is None else tuple(self._windows)
+
+    def host(
+        self, ancestors: np.ndarray, depths: np.ndarray, length: int
+    ) -> dict[str | None, np.ndarray]:
+        """A packed pass's mask for each kind, bool [N, length + N] on the host."""
+        windows = {None: self._window} if self._windows is None else self._windows
+        return {k: tree_mask(ancestors, depths, length, w) for k, w in windows.items()}
+
     def chunk(self, rows: int, length: int) -> Any:
         """For a prefill of `rows` tokens behind `length`; None leaves it to sdpa's causal kernel."""
         if length == 0 and self._plain:
