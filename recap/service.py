@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from .budget import PassCost
+from .scheduler import QueueFullError
 from .session import Session
 from .shared import Shared
 from .targets.base import Target
@@ -145,15 +146,23 @@ class Sessions:
         self, target: Target, *, owner: str = "", user: str = "", cost: PassCost | None = None
     ) -> Session:
         """A new session; makes room for it. `owner` names whose page it is, for `drop_owner`; `user`
-        who is signed in there."""
+        who is signed in there.
+
+        Raises QueueFullError, one sentence, if all sessions are at work: none of them is stopped.
+        """
         session = Session(target, owner, cost, user=user, shared=self.shared)
         with self._lock:
             gone = self._idle()
-            while len(self._sessions) >= self.limit:
-                quiet = (i for i, s in self._sessions.items() if not s.is_busy)
-                gone.append(self._sessions.pop(next(quiet, next(iter(self._sessions)))))
-            self._sessions[session.id] = session
+            quiet = [i for i, s in self._sessions.items() if not s.is_busy]
+            over = len(self._sessions) + 1 - self.limit
+            if over <= len(quiet):
+                gone += [self._sessions.pop(id_) for id_ in quiet[: max(0, over)]]
+                self._sessions[session.id] = session
         close(gone)
+        if session.id not in self._sessions:
+            raise QueueFullError(
+                f"All {self.limit} places on this server are in use; try again in a minute."
+            )
         return session
 
     def of_owner(self, owner: str) -> Session | None:

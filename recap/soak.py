@@ -124,7 +124,8 @@ class User(threading.Thread):
             return
         self.report.done["answers"] += 1
         if tuple(value["token_ids"]) != self.alone.answer(self.talk):
-            self.report.fault(f"{self.name}: another answer than alone to {self.talk}")
+            how = value["finish_reason"]
+            self.report.fault(f"{self.name}: another answer ({how}) than alone to {self.talk}")
 
     def leave(self) -> None:
         """Close the page while the answer comes."""
@@ -275,7 +276,8 @@ def soak(
     report, alone = Report(), Alone()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
-        with app(log, RECAP_MODEL="demo") as (address, pid):
+        # twice as many sessions as people, so that the oldest one is always an abandoned one
+        with app(log, RECAP_MODEL="demo", RECAP_SESSIONS=str(2 * users)) as (address, pid):
             begun = time.monotonic()
             people = [User(address, seed + i, begun + seconds, alone, report) for i in range(users)]
             for person in people:

@@ -247,6 +247,25 @@ def test_a_full_queue_changes_nothing():
             pass
 
 
+def test_a_full_house_stops_nobody():
+    """All sessions at work: a newcomer is told so, and the answers go on."""
+    target = HeldTarget()
+    service = Sessions(limit=2)
+    old, new = service.new(target, owner="a"), service.new(target, owner="b")
+    answers = [work.answer(s, "5 6 7", [], "recap", max_new_tokens=4) for s in (old, new)]
+    for answer in answers:
+        next(answer)
+    with pytest.raises(QueueFullError, match="All 2 places on this server are in use"):
+        service.new(target, owner="c")
+    assert len(service) == 2
+    target.go.set()
+    for answer in answers:
+        assert finish(answer).turn.finish_reason == "length"
+    third = service.new(target, owner="c")
+    assert service.get(third.id) is third
+    assert service.get(old.id) is None
+
+
 def test_a_closed_page_frees_its_session_within_a_pass():
     target = HeldTarget()
     service = Sessions()

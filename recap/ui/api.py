@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from ..drafters import DECODERS
+from ..scheduler import QueueFullError
 from ..service import NotReadyError
 from ..session import Session
 from . import messages, work
@@ -33,7 +34,7 @@ class Api:
             if known is not None and known.user == user:
                 return known
             return sessions.new(loader.target, owner=owner, user=user, cost=loader.cost)
-        except NotReadyError as error:
+        except (NotReadyError, QueueFullError) as error:
             raise gr.Error(str(error), print_exception=False) from None
 
     def chat(

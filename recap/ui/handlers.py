@@ -14,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..scheduler import QueueFullError
 from ..service import ModelLoader, NotReadyError, Sessions
 from ..session import Question, Session
 from . import settings, texts, work
@@ -109,7 +110,7 @@ class Handlers(Compared):
             yield {p.status: texts.status(self.loader.phase)}
         try:
             session, freed = self.session(id_, request)
-        except NotReadyError as error:
+        except (NotReadyError, QueueFullError) as error:
             yield {p.status: texts.status(str(error), kind="error")}
             return
         if freed:

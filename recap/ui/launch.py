@@ -102,7 +102,7 @@ def serve(
             "routes": routes(loader, sessions.shared),
         },
         max_threads=THREADS,
-        state_session_capacity=max(64, 4 * settings.sessions),
+        state_session_capacity=settings.sessions,  # Gradio keeps a copy of the page for each
         ssr_mode=False,
         quiet=False,
         prevent_thread_lock=not block,
