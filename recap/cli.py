@@ -56,6 +56,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: by device)")
     parser.add_argument("--threads", type=int, help="CPU threads of torch")
     parser.add_argument(
+        "--static",
+        action="store_true",
+        help="passes of fixed shapes, as captured graphs on CUDA (not measured on a GPU yet)",
+    )
+    parser.add_argument(
         "--budget",
         default="auto",
         metavar="N",
@@ -74,7 +79,7 @@ def load_from(options: argparse.Namespace) -> Target:
         if not 1 <= options.threads <= 1024:
             raise ValueError("--threads must be at least 1 and at most 1024.")
         torch.set_num_threads(options.threads)
-    settings = {"device": options.device, "dtype": options.dtype}
+    settings = {"device": options.device, "dtype": options.dtype, "static": options.static}
     return load_target(options.model, **settings)
 
 

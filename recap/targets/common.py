@@ -82,7 +82,8 @@ class TransformersTarget:
             special_tokens=self.sees_images,
         )
         self._language, self._head = self._language_model(), model.get_output_embeddings()
-        if packed and fast.available(self._device, self._dtype):
+        packed = packed and fast.available(self._device, self._dtype)
+        if packed:
             fast.pack(self._language)
             self._head = fast.PackedLinear(
                 self._head
@@ -92,6 +93,8 @@ class TransformersTarget:
         self._static: StaticPass | None = None
         if static and config._attn_implementation == "sdpa":  # eager takes other masks
             self._static = StaticPass(self)
+        self.passes = f"{'packed' if packed else 'plain'}{', static' if self._static else ''}"
+        """How passes run here: what their cost depends on beside model and machine."""
 
     # What a family adds.
 
