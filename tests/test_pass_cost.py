@@ -3,15 +3,14 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from recap import Conversation
 from recap.bench import pass_cost
-from recap.bench.captured import FixedPass
 from recap.bench.shapes import random_target, read_config, weight_bytes
+from recap.budget import PassCost
 from recap.targets import load_target
+from recap.targets.static import StaticPass
 
 from . import tiny
 
@@ -24,28 +23,6 @@ def config(tmp_path_factory):
     where = tmp_path_factory.mktemp("hub")
     tiny.build_hub_qwen(where)
     return where
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2_5_vl", "llava_next"])
-def test_a_fixed_pass_predicts_what_a_verification_does(kind, tmp_path):
-    target = load_target(str(tiny.build(kind, tmp_path)))
-    conversation = Conversation(target)
-    images = [tiny.picture(90, 70)] if target.sees_images else []
-    conversation.ask("the red square is", images)
-    conversation.prefill(seed=False, top_k=0)
-    tokens, depths = [70, 71, 72, 71, 73], [0, 1, 2, 1, 2]
-    mask = np.eye(5, dtype=bool)
-    for row, parent in enumerate([0, 1, 0, 3], start=1):
-        mask[row] |= mask[parent]
-    fixed = FixedPass(target, conversation.state, tokens, depths, mask, top_k=8)
-    for _ in range(2):  # a second run overwrites the first one's rows
-        got = fixed.run()
-        want = target.verify(conversation.state, tokens, depths, mask, top_k=8)
-        assert got.choice.tolist() == want.choice.tolist()
-        np.testing.assert_allclose(got.top_probs, want.top_probs, atol=1e-5)
-    if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match="Only a CUDA device"):
-            fixed.capture()
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -75,7 +52,25 @@ def test_a_scaled_shape_keeps_the_width_of_its_heads(config):
     assert text.hidden_size == 32
     target = random_target(small, device="cpu", dtype="bfloat16", name="half")
     assert (target.dtype, target.device) == ("bfloat16", "cpu")
-    assert pass_cost.captured_seconds(target, [1, 3], context=20, repeats=1).keys() == {1, 3}
+    report = pass_cost.measure(target, rows=[1, 3], context=20, bytes_per_s=1e9, fixed=True)
+    assert [p["rows"] for p in report["points"]] == [1, 3]
+    assert all(p["fixed_ms"] > 0 for p in report["points"])
+
+
+def test_both_ways_of_a_pass_are_timed_and_the_target_keeps_its_own(config, monkeypatch):
+    target = random_target(read_config(config), device="cpu", dtype="float32", name="x")
+    ways = []
+
+    def noted(target, *, rows, context):
+        ways.append(target._static)
+        return PassCost([(1, 0.5 / len(ways)), (2, 1.0 / len(ways))])
+
+    monkeypatch.setattr(pass_cost, "measure_pass_cost", noted)
+    report = pass_cost.measure(target, bytes_per_s=1e9, fixed=True)
+    assert ways[0] is None
+    assert isinstance(ways[1], StaticPass)
+    assert target._static is None
+    assert [(p["ms"], p["fixed_ms"]) for p in report["points"]] == [(500, 250), (1000, 500)]
 
 
 def test_the_report_holds_shares_of_the_limit(config, tmp_path, capsys):

@@ -6,7 +6,7 @@
 The same measurement that decoding uses (`recap.calibration`), made anew and not remembered. On a GPU the
 curve is nearly flat up to the compute knee; on a CPU it is not, and small trees win. --shape takes a
 published model's config.json and random weights; --scale divides its sizes, to try the command on a small
-machine. On CUDA the same passes are also timed as captured graphs.
+machine. On CUDA the same passes are also timed in fixed shapes, as captured graphs (`targets.static`).
 
 The weight-streaming limit is the time in which the weights that every pass reads come out of memory:
 their bytes by the memory's bandwidth, which is measured (or given by --bandwidth). A share of 100 % would
@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..calibration import CONTEXT, ROWS, measure_pass_cost
 from ..cli import add_model_options, load_from
-from ..targets.base import Segment
 from ..targets.common import TransformersTarget
-from .captured import FixedPass
+from ..targets.static import StaticPass
 from .shapes import random_target, read_config, weight_bytes
 
 
@@ -50,28 +48,15 @@ def bandwidth(device: torch.device, *, megabytes: int = 0, repeats: int = 7) -> 
     return array.nbytes / best
 
 
-def captured_seconds(
-    target: TransformersTarget, rows: Sequence[int], *, context: int = CONTEXT, repeats: int = 20
-) -> dict[int, float]:
-    """Rows -> median seconds of a pass with fixed shapes: as a CUDA graph, or call by call without CUDA."""
-    usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
-    ids = [usable[i % len(usable)] for i in range(context)]
-    state = target.new_state()
-    target.prefill(state, ids, Segment(tuple(ids)), rows=[context - 1], top_k=0)
-    seconds: dict[int, float] = {}
-    for count in rows:
-        tokens = [usable[i % len(usable)] for i in range(count)]
-        chain = np.tri(count, dtype=bool)
-        fixed = FixedPass(target, state, tokens, list(range(count)), chain, top_k=8)
-        run: Callable[[], Any] = fixed.run if target.device != "cuda" else fixed.capture()
-        run()
-        seen = []
-        for _ in range(repeats):
-            begun = time.perf_counter()
-            run()
-            seen.append(time.perf_counter() - begun)
-        seconds[count] = statistics.median(seen)
-    return seconds
+@contextmanager
+def passes(target: TransformersTarget, static: StaticPass | None) -> Iterator[None]:
+    """Let the target run its packed passes so for a while: in fixed shapes, or call by call (None)."""
+    usual = target._static
+    target._static = static
+    try:
+        yield
+    finally:
+        target._static = usual
 
 
 def measure(
@@ -85,9 +70,12 @@ def measure(
 ) -> dict[str, Any]:
     """The curve, JSON-ready: at every row count the share of the weight-streaming limit, and the tokens a
     pass that decoding `goal` times as fast as plain decoding takes there (drafting included)."""
-    cost = measure_pass_cost(target, rows=rows, context=context)
-    measured = [count for count, _ in cost.points]
-    graphs = captured_seconds(target, measured, context=context) if fixed else {}
+    with passes(target, None):
+        cost = measure_pass_cost(target, rows=rows, context=context)
+    graphs: dict[int, float] = {}
+    if fixed:
+        with passes(target, StaticPass(target)):
+            graphs = dict(measure_pass_cost(target, rows=rows, context=context).points)
     streamed = weight_bytes(target)
     speed = bytes_per_s or bandwidth(target.model.device)
     limit = streamed / speed
@@ -102,7 +90,7 @@ def measure(
         "weight_bytes": streamed,
         "bandwidth_gb_s": round(speed / 1e9, 2),
         "limit_ms": round(1e3 * limit, 4),
-        "fixed": "captured graph" if target.device == "cuda" else "call by call",
+        "fixed": "captured graph" if target.device == "cuda" else "fixed shapes",
         "points": [
             {
                 "rows": count,
@@ -116,7 +104,7 @@ def measure(
                     "fixed_ms": round(1e3 * graphs[count], 4),
                     "fixed_share_of_limit": round(limit / graphs[count], 4),
                 }
-                if graphs
+                if count in graphs
                 else {}
             )
             for count, seconds in cost.points
@@ -161,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--bandwidth", type=float, metavar="GB/S", help="instead of measuring it")
     parser.add_argument(
-        "--fixed", action="store_true", help="also with fixed shapes (always on CUDA)"
+        "--fixed", action="store_true", help="also in fixed shapes (always on CUDA)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures here (JSON)")
     options = parser.parse_args(argv)
@@ -174,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try_out(options.out)
         target = _shape(options) if options.shape else load_from(options)
         speed = options.bandwidth and 1e9 * options.bandwidth
-        fixed = options.fixed or target.device == "cuda"
+        fixed = options.fixed or options.static or target.device == "cuda"
         report = measure(
             target, context=options.context, bytes_per_s=speed, fixed=fixed, goal=options.goal
         )
