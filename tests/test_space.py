@@ -6,7 +6,9 @@ No test talks to the real hub: `local_hub` answers as it does.
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -417,6 +419,16 @@ def test_the_readme_has_every_variable():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| `(RECAP_[A-Z_]+)` \| (.+?) \|$", text, flags=re.MULTILINE))
     assert table == {name: said.replace("|", "\\|") for name, said in VARIABLES.items()}
+
+
+def test_help_lists_every_variable(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["app.py", "--help"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(ROOT / "app.py"), run_name="__main__")
+    assert caught.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for name, what in VARIABLES.items():
+        assert f"{name} {what}" in said
 
 
 def test_the_revision_reaches_the_hub(monkeypatch):
