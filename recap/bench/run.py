@@ -12,7 +12,6 @@ Answers are written down sample by sample (`record`), so that an interrupted run
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..chat import Conversation
-from ..compare import first_difference
+from ..compare import gap
 from ..targets.base import Target
 from .figures import PLAIN, figures, groups
 from .record import Record
@@ -148,7 +147,7 @@ def opened(
 
 
 def _top_k(runners: dict[str, Runner]) -> int:
-    return max(2, *(runner.top_k for runner in runners.values()))  # 2: for a difference's margin
+    return max(runner.top_k for runner in runners.values())
 
 
 def _sample(
@@ -231,38 +230,15 @@ def _row(outcome: Outcome, difference: dict[str, Any] | None, *, compared: bool)
 def _difference(
     conversation: Conversation, outcome: Outcome, plain: Outcome | None
 ) -> dict[str, Any] | None:
-    """Where an answer parts from the plain one: token, margin of the plain choice there, plain text."""
-    if plain is None:
+    """Where an answer parts from the plain one: place from 0, distance of the two logits there, plain text."""
+    apart = None if plain is None else gap(conversation, outcome, plain)
+    if apart is None:
         return None
-    place = first_difference(outcome.token_ids, plain.token_ids)
-    if place is None:
-        return None
-    return {
-        "token": place,
-        "margin": margin(conversation, plain.token_ids, place),
-        "text": plain.text[:80],
-    }
+    return {"token": apart.place - 1, "margin": _rounded(apart.logits), "text": plain.text[:80]}
 
 
-def margin(conversation: Conversation, answer: Sequence[int], place: int) -> float | None:
-    """Logit of the best token minus that of the second best before answer[place], in one packed pass.
-
-    None behind the answer's end. The conversation, prefilled, does not move.
-    """
-    if place >= len(answer):
-        return None
-    twin = conversation.fork()
-    if place == 0:
-        done = twin.prefill(seed=True, top_k=2)
-        best, second = done.predictions.top_probs[-1][:2]
-    else:
-        import numpy as np
-
-        chain = list(answer[:place])
-        mask = np.tril(np.ones((place, place), dtype=bool))
-        made = twin.target.verify(twin.state, chain, list(range(place)), mask, top_k=2)
-        best, second = made.top_probs[-1]
-    return round(math.log(float(best) / max(float(second), 1e-30)), 5)
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
 
 
 def _threads() -> int:
