@@ -123,7 +123,11 @@ def test_beside_a_decoder_only_plain_values_are_sent():
     """A component's properties, or a component left out, would cost the decoder 10 ms an update."""
     page = Page(SlowTarget(seed=3, eos=False))
     page.begin(" ".join(["5 6 7"] * 3))
-    for heard in (page.answer(), page.compare()):
+    answered = page.answer()
+    phases = " ".join(status for _, status, _ in answered)
+    assert "reading 9 tokens" in phases
+    assert "tokens a pass" in phases
+    for heard in (answered, page.compare()):
         assert heard
         assert all(isinstance(part, str) for update in heard for part in update)
     lives = [json.loads(live) for live, _, _ in heard if live]

@@ -341,6 +341,28 @@ def saved_trace(person: Person) -> list[str]:
     return lines[: next(i for i, line in enumerate(lines) if '"type":"turn"' in line)]
 
 
+def sources(person: Person, name: str) -> set[str]:
+    """What the details of a run's nodes name as their levels."""
+    person.button(name).click()
+    return set(
+        person.page.evaluate(
+            """() => {
+              const named = new Set();
+              const slider = document.querySelector(".rt-slider");
+              for (let i = 1; i <= Number(slider.max); i++) {
+                slider.value = i;
+                slider.dispatchEvent(new Event("input"));
+                for (const node of document.querySelectorAll(".rt-node")) {
+                  node.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+                  for (const level of document.querySelectorAll(".rt-votes tbody th")) named.add(level.innerText.trim());
+                }
+              }
+              return [...named];
+            }"""
+        )
+    )
+
+
 def most_nodes(person: Person) -> int:
     """Drafted tokens in the largest tree of the run that is shown."""
     return max(
@@ -551,6 +573,56 @@ def test_a_picture_from_the_camera(person):
     assert page.locator(".rc-dialog").is_visible() is False
 
 
+def test_a_pasted_picture(person):
+    """A picture from the clipboard joins the question."""
+    page = person.page
+    page.locator("#box textarea").evaluate(
+        """async (box) => {
+          const canvas = Object.assign(document.createElement("canvas"), { width: 120, height: 80 });
+          canvas.getContext("2d").fillRect(10, 10, 40, 40);
+          const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
+          const data = new DataTransfer();
+          data.items.add(new File([blob], "pasted.png", { type: "image/png" }));
+          box.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
+        }"""
+    )
+    person.until(lambda: page.locator("#box img").count() == 1, "the picture in the box")
+    assert person.ask("What do you see?").strip()
+    assert page.locator("#chat .user-row img").count() == 1
+
+
+def test_closed_branches_and_the_token_strip(person, tmp_path):
+    """A large tree closes unlikely branches, "+n" opens one; token and node show each other."""
+    page = person.page
+    open_trace(person, tmp_path / "large.ndjson", synthetic_trace(steps=6, nodes=80))
+    nodes = page.locator(".rt-node")
+    closed = nodes.count()
+    assert closed < 80
+    more = page.locator(".rt-more")
+    hidden = int(more.first.text_content())
+    page.locator(".rt-node:has(.rt-more)").first.dispatch_event("click")
+    assert closed < nodes.count() <= closed + hidden
+    person.button("Open every branch, or close the unlikely ones").click()
+    assert nodes.count() == 82  # with the root and the target's own token
+    assert more.count() == 0
+
+    page.locator(".rt-slider").fill(str(page.evaluate(BEST) + 1))
+    step = person.place()[0]
+    page.locator(".rt-node.rt-accepted").first.hover()
+    seen = page.locator(".rt-answer .rt-seen")
+    assert seen.count() == 1
+    group = page.locator(f".rt-group[aria-label='Step {step}']")
+    assert group.locator(".rt-seen").count() == 1
+    page.mouse.move(0, 0)
+    group.locator(".rt-token").first.hover()
+    selected = page.locator(".rt-node.rt-selected")
+    assert selected.count() == 1
+    assert selected.get_attribute("data-row") == group.locator(".rt-token").first.get_attribute(
+        "data-row"
+    )
+    assert page.locator(".rt-detail").inner_text()
+
+
 def test_the_newest_step_is_followed_while_an_answer_is_made(person):
     """A live step shows its tree, the text so far in the chat, and goes when the answer is there."""
     page = person.page
@@ -687,6 +759,12 @@ def test_settings_change_the_trees(person):
     person.button("First step").click()
     assert page.locator(".rt-node:not(.rt-root):not(.rt-own)").count() <= 2
     assert len(person.answers) == 1
+    page.locator("#settings").get_by_label("lookup").uncheck()
+    page.get_by_role("button", name="Run the last turn again with these settings").click()
+    person.until(lambda: not page.locator("#results .rc-wait").count(), "the run to end")
+    assert page.locator("#results").get_by_text("(new settings)").count() == 1
+    person.until(lambda: "lookup" not in sources(person, "Recap, new settings"), "no lookup")
+    assert "lookup" in sources(person, "Recap")
     page.get_by_role("button", name="Empty all memories of this page").click()
     person.until(lambda: "memories" in person.status, "the memories to be emptied")
 
