@@ -40,6 +40,7 @@ BROKEN = (
     b"\x89PNG\r\n\x1a\n" + bytes(40),
     b"\xff\xd8\xff\xe0" + bytes(200),
 )
+KV_MB = 64
 GROWTH = 0.10
 """Most that resident memory may grow after the warm-up."""
 
@@ -276,8 +277,10 @@ def soak(
     report, alone = Report(), Alone()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
-        # twice as many sessions as people, so that the oldest one is always an abandoned one
-        with app(log, RECAP_MODEL="demo", RECAP_SESSIONS=str(2 * users)) as (address, pid):
+        # twice as many sessions as people, so that the oldest one is always an abandoned one, and so
+        # little room for KV caches that conversations are evicted and read again all the time
+        settings = {"RECAP_SESSIONS": str(2 * users), "RECAP_KV_MB": str(KV_MB)}
+        with app(log, RECAP_MODEL="demo", **settings) as (address, pid):
             begun = time.monotonic()
             people = [User(address, seed + i, begun + seconds, alone, report) for i in range(users)]
             for person in people:
