@@ -694,6 +694,7 @@ def test_no_image_from_elsewhere(chromium, address):
         """() => new Promise((done) => {
           document.addEventListener("securitypolicyviolation", (event) => done(event.blockedURI));
           const image = new Image();
+          image.onerror = () => setTimeout(() => done("nothing refused it"), 2000);
           image.src = "http://elsewhere.invalid/x.png";
           document.body.append(image);
         })"""
