@@ -70,7 +70,7 @@ class RecapConfig:
 
     request_rows: int = 65_536
     """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
-    about 30 MB: 36 bytes a row with top_k 8, and two dictionary entries."""
+    about 30 MB: 68 bytes a row with top_k 8, and two dictionary entries."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "budget", "max_depth", "max_children", "request_rows"):

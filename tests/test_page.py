@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from recap.ui.browser import (
     FLAGS,
+    ROOT,
     Person,
     Watch,
     chromium_path,
@@ -878,6 +880,18 @@ def test_accessibility(visit, dark):
         if v["impact"] in ("serious", "critical")
     ]
     assert serious == [], "\n".join(map(str, serious))
+
+
+def test_the_readme_asks_the_running_page(address, monkeypatch, capsys):
+    """README's example of the API, against this app."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```py\n(.*?)```", readme, flags=re.DOTALL)
+    assert "http://127.0.0.1:7860" in example
+    monkeypatch.chdir(ROOT)
+    exec(compile(example.replace("http://127.0.0.1:7860", address), "README.md", "exec"), {})
+    text, identical = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert text
+    assert "autoregressive" in identical
 
 
 def test_the_named_endpoints(address, tmp_path):
