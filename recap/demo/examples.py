@@ -41,13 +41,17 @@ def alt(picture: world.Picture) -> str:
     return "A blurred, photograph-like picture that the demo model was not trained to know."
 
 
-_add("scene-garden", "scene", 3, "Shapes in a field",
-     ["Where is the purple star?", "And the pink circle?", "How many shapes are there?"],
+_add("menu", "menu", 0, "A menu",
+     ["What can I buy here and for how much?", "Name the cheapest item."],
+     ["Transcribe it as a Markdown table."],
+     ["Describe everything in detail."])  # fmt: skip
+_add("scene-garden", "scene", 39, "Shapes in a field",
+     ["Describe the picture.", "How many shapes are there?"],
      ["Describe everything in detail."],
      ["Give me the scene as JSON."])  # fmt: skip
-_add("scene-few", "scene", 27, "A quiet scene",
-     ["Describe the picture.", "What is in the centre?"],
-     ["List all shapes.", "Is there a red circle?"],
+_add("scene-few", "scene", 46, "A quiet scene",
+     ["Describe the image in full sentences.", "What colour is the heart?"],
+     ["List all shapes.", "Name the shapes briefly."],
      ["Show the shapes as a Markdown table."])  # fmt: skip
 _add("sign-arrow", "sign", 187, "A sign with an arrow",
      ["What does the sign say?", "Which way does the arrow point?"],
@@ -62,15 +66,11 @@ _add("receipt", "receipt", 8, "A receipt",
      ["Transcribe it as a Markdown table.", "How many items are on the receipt?"])  # fmt: skip
 _add("receipt-short", "receipt", 3, "A short receipt",
      ["List all items with prices.", "What is the total?"],
-     ["Give me the receipt as JSON.", "Is there coffee on the receipt?"])  # fmt: skip
-_add("menu", "menu", 0, "A menu",
-     ["What can I buy here and for how much?", "Name the cheapest item."],
-     ["Transcribe it as a Markdown table."],
-     ["Describe everything in detail."])  # fmt: skip
+     ["Give me the receipt as JSON.", "Which item costs the most?"])  # fmt: skip
 _add("table-three", "table", 2, "A table of names and days",
      ["Describe everything in detail."],
      ["Transcribe it as a Markdown table.", "Who is in the table?"],
-     ["Give me the table as JSON."])  # fmt: skip
+     ["Give me every value as a JSON record."])  # fmt: skip
 _add("table-two", "table", 5, "A small table",
      ["What is the table about?", "Read the table row by row."],
      ["Write it as CSV."])  # fmt: skip
@@ -79,7 +79,7 @@ _add("bar-days", "bar", 8, "A bar chart",
      ["Describe everything in detail."],
      ["Transcribe it as a Markdown table.", "What is the title?"])  # fmt: skip
 _add("bar-names", "bar", 11, "Another bar chart",
-     ["Summarise the chart.", "Rank them, highest first."],
+     ["Summarise the chart.", "Name all values as a numbered list."],
      ["Read the chart from left to right."],
      ["Give me the data as JSON."])  # fmt: skip
 _add("line", "line", 9, "A line chart",
@@ -89,7 +89,7 @@ _add("line", "line", 9, "A line chart",
 _add("pie", "pie", 2, "A pie chart",
      ["Which slice is the largest?", "How many slices are there?"],
      ["Describe everything in detail."],
-     ["Transcribe it as a Markdown table.", "Sort the slices from high to low."])  # fmt: skip
+     ["Transcribe it as a Markdown table.", "Read the key from top to bottom."])  # fmt: skip
 _add("not-of-its-world", "other", 13, "Not of its world",
      ["What do you see?", "Describe everything in detail."],
      ["What can you do?"])  # fmt: skip

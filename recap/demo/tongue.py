@@ -45,8 +45,8 @@ def encode(
     def put(tokens: list[int], learned: bool = False) -> None:
         ids.extend(tokens)
         answer.extend([learned] * len(tokens))
-        # A short answer's one decision must not drown in the many easy words of the long ones.
-        weight.extend([len(tokens) ** -0.5] * len(tokens))
+        # A short answer's one decision must not drown in the easy words of the long ones.
+        weight.extend([len(tokens) ** -0.25] * len(tokens))
 
     for i, line in enumerate(lines):
         put(user)
