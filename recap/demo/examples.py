@@ -48,9 +48,9 @@ _add("menu", "menu", 0, "A menu",
 _add("scene-garden", "scene", 39, "Shapes in a field",
      ["Describe the picture.", "How many shapes are there?"],
      ["Describe everything in detail."],
-     ["Give me the scene as JSON."])  # fmt: skip
+     ["List everything as a numbered list."])  # fmt: skip
 _add("scene-few", "scene", 46, "A quiet scene",
-     ["Describe the image in full sentences.", "What colour is the heart?"],
+     ["Describe the image in full sentences.", "How many shapes do you see in the picture?"],
      ["List all shapes.", "Name the shapes briefly."],
      ["Show the shapes as a Markdown table."])  # fmt: skip
 _add("sign-arrow", "sign", 187, "A sign with an arrow",
@@ -70,7 +70,7 @@ _add("receipt-short", "receipt", 3, "A short receipt",
 _add("table-three", "table", 2, "A table of names and days",
      ["Describe everything in detail."],
      ["Transcribe it as a Markdown table.", "Who is in the table?"],
-     ["Give me every value as a JSON record."])  # fmt: skip
+     ["Give me the table as JSON."])  # fmt: skip
 _add("table-two", "table", 5, "A small table",
      ["What is the table about?", "Read the table row by row."],
      ["Write it as CSV."])  # fmt: skip
