@@ -69,7 +69,8 @@ class Watch:
     def more(self, score: float) -> bool:
         """Count the next best candidate in -> whether growing on can still pay.
 
-        score: estimated probability that the candidate is accepted; later ones are no better.
+        score: what the candidate is expected to gain, in tokens (its chance of acceptance, and what its
+        row is worth later); later ones gain no more.
         """
         table, nodes = self._table, self._nodes + 1
         gain = self._gain + score

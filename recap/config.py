@@ -50,6 +50,11 @@ class RecapConfig:
     calibration_prior: float = 4.0
     """Pseudo-count of the calibration in expected acceptances: below it a class is trusted as it is."""
 
+    learning_value: float = 0.03
+    """What a verified candidate is worth beyond its chance of acceptance, in tokens, where the pass cost sizes
+    the tree: its row is remembered and proposes in later passes. Modelled speed on the demo model and on
+    SmolLM2 in bfloat16: 1.94 and 1.77 without, 2.03 and 1.81 with 0.03, 2.09 and 1.72 with 0.05."""
+
     lookup: bool = True
     """Propose what followed the longest earlier match of the current tail (prompt + answer)."""
 
@@ -89,5 +94,7 @@ class RecapConfig:
             raise ValueError("lookup needs at least one share in lookup_acceptance.")
         if not 0.0 <= self.confidence_floor <= 1.0:
             raise ValueError("confidence_floor must lie between 0 and 1.")
+        if not 0.0 <= self.learning_value < 1.0:
+            raise ValueError("learning_value must lie between 0 and 1.")
         if self.calibration_prior <= 0 or self.min_score <= 0:
             raise ValueError("calibration_prior and min_score must be above 0.")

@@ -250,7 +250,7 @@ def test_candidates_that_were_tried_and_do_not_pay_are_cut():
     for second, rows in ((0.05, 1), (0.3, 3)):
         drafter = RecapDrafter(
             60,
-            RecapConfig(top_k=2, max_depth=1, runner_up_share=0.0),
+            RecapConfig(top_k=2, max_depth=1, runner_up_share=0.0, learning_value=0.0),
             cost=PassCost([(1, 1.0), (2, 1.5), (64, 1.5)]),
         )
         drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
@@ -460,6 +460,7 @@ def test_root_alone_when_one_token_is_left():
         {"runner_up_share": 1.5},
         {"lookup_acceptance": ()},
         {"confidence_floor": -0.1},
+        {"learning_value": -1.0},
         {"calibration_prior": 0.0},
         {"request_rows": 0},
     ],

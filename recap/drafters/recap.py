@@ -122,7 +122,7 @@ class RecapDrafter:
                 sources.weigh(above)
                 self._queue_next(above, parent, queue)
                 continue
-            if pays is not None and not pays.more(score):
+            if pays is not None and not pays.more(score + cfg.learning_value):
                 break
             self._queue_next(above, parent, queue)
             budget -= 1
