@@ -27,8 +27,8 @@ _FINE = 4096  # steps of the table; the last bin's edge, 2 ** -5.5, is 90 of the
 _BIN = [BINS - 1, *(min(int(-2.0 * math.log2(i / _FINE)), BINS - 1) for i in range(1, _FINE))]
 
 
-EDGES = tuple(2.0 ** (-0.5 * (bin_ + 1)) if bin_ < BINS - 1 else 0.0 for bin_ in range(BINS))
-"""Upper edge of the bin after each one, which bounds every probability behind it."""
+EDGES = (*(2.0 ** (-0.5 * bin_) + 1.0 / _FINE for bin_ in range(1, BINS)), 0.0)
+"""Upper edge of the bin after each one, which bounds every probability behind it (0: no bin follows)."""
 
 
 class Acceptance:

@@ -118,6 +118,6 @@ def _fingerprint(target: Target) -> str:
         target.vocab_size,
         device,
         target.dtype,
-        getattr(target, "passes", ""),
+        target.passes,
     )
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

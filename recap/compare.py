@@ -14,7 +14,6 @@ import numpy as np
 from .chat import Conversation
 from .drafters.base import Drafter
 from .engine import Answer, stream
-from .trace import Turn
 
 LIKELIEST = 8
 """Tokens a place that `gap` looks at."""
@@ -59,24 +58,22 @@ class Gap:
     logits: float | None = None
 
 
-def gap(conversation: Conversation, turn: Turn, reference: Turn) -> Gap | None:
-    """Where and how closely `turn` differs from `reference`; None if it does not.
+def gap(conversation: Conversation, ids: Sequence[int], reference: Sequence[int]) -> Gap | None:
+    """Where and how closely an answer's tokens differ from the reference's; None if they do not.
 
     Both must answer the conversation's last question. What they have in common is verified once more, as
     one chain, on a copy of the conversation: logits of other passes differ in their last bits.
     """
-    place = first_difference(turn.token_ids, reference.token_ids)
+    place = first_difference(ids, reference)
     if place is None:
         return None
-    both = (turn.token_ids, reference.token_ids)
-    if not 0 < place < min(map(len, both)):
+    if not 0 < place < min(len(ids), len(reference)):
         return Gap(place + 1)
     twin = conversation.fork()
-    common = turn.token_ids[:place]
     chain = np.tri(place, dtype=bool)
-    seen = twin.target.verify(twin.state, common, range(place), chain, top_k=LIKELIEST)
-    ids = seen.top_ids[-1].tolist()
-    if any(ids_[place] not in ids for ids_ in both):
+    seen = twin.target.verify(twin.state, ids[:place], range(place), chain, top_k=LIKELIEST)
+    likely = seen.top_ids[-1].tolist()
+    if ids[place] not in likely or reference[place] not in likely:
         return Gap(place + 1)
-    a, b = (float(seen.top_probs[-1][ids.index(ids_[place])]) for ids_ in both)
+    a, b = (float(seen.top_probs[-1][likely.index(t)]) for t in (ids[place], reference[place]))
     return Gap(place + 1, abs(math.log(a / b)) if min(a, b) > 0 else None)

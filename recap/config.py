@@ -52,8 +52,8 @@ class RecapConfig:
 
     learning_value: float = 0.03
     """What a verified candidate is worth beyond its chance of acceptance, in tokens, where the pass cost sizes
-    the tree: its row is remembered and proposes in later passes. Modelled speed on the demo model and on
-    SmolLM2 in bfloat16: 1.94 and 1.77 without, 2.03 and 1.81 with 0.03, 2.09 and 1.72 with 0.05."""
+    the tree: its row is remembered and proposes in later passes. Without it trees stay so small that they learn too
+    little; twice as much makes them too large for a model whose rows are dear (`bench --ablations`)."""
 
     lookup: bool = True
     """Propose what followed the longest earlier match of the current tail (prompt + answer)."""

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[1]
+from .ui.browser import ROOT, started_app
+
 TOKENS = 48
 """Longest answer: short ones, so that there are many."""
 
@@ -220,43 +218,6 @@ class User(threading.Thread):
 # ---- the app
 
 
-@contextmanager
-def app(log: Path, **environment: str) -> Iterator[tuple[str, int]]:
-    """`python app.py` on a free port, its model loaded -> (address, process id)."""
-    from .ui.browser import free_port
-
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    settings = {"RECAP_PORT": str(port), "RECAP_MAX_NEW_TOKENS": str(TOKENS), **environment}
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py")],
-            cwd=ROOT,
-            env={**os.environ, **settings},
-            stdout=out,
-            stderr=out,
-        )
-        try:
-            wait_ready(address, process)
-            yield address, process.pid
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def wait_ready(address: str, process: subprocess.Popen[bytes], patience_s: float = 600) -> None:
-    """Until /healthz says that the model is there. Raises RuntimeError if the app ends or does not start."""
-    end = time.monotonic() + patience_s
-    while process.poll() is None and time.monotonic() < end:
-        try:
-            if httpx.get(f"{address}/healthz", timeout=10).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.5)
-    raise RuntimeError("The app did not start.")
-
-
 def rss_mb(pid: int) -> float:
     """Resident memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -280,7 +241,8 @@ def soak(
         # twice as many sessions as people, so that the oldest one is always an abandoned one, and so
         # little room for KV caches that conversations are evicted and read again all the time
         settings = {"RECAP_SESSIONS": str(2 * users), "RECAP_KV_MB": str(KV_MB)}
-        with app(log, RECAP_MODEL="demo", **settings) as (address, pid):
+        settings |= {"RECAP_MODEL": "demo", "RECAP_MAX_NEW_TOKENS": str(TOKENS)}
+        with started_app(log, "/healthz", **settings) as (address, pid):
             begun = time.monotonic()
             people = [User(address, seed + i, begun + seconds, alone, report) for i in range(users)]
             for person in people:

@@ -21,6 +21,7 @@ class ScriptedTarget:
     """Vocabulary 0..vocab-1; 0 is blocked, 1 ends the answer (if `eos`), text is a list of numbers."""
 
     name, device, dtype = "scripted", "cpu", "float32"
+    passes = "scripted"
     sees_images = False
     notes: tuple[str, ...] = ()
     max_context = 10_000

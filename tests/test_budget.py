@@ -85,6 +85,19 @@ def test_bins(probability):
     assert 0 <= bin_of(probability) < BINS
 
 
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), max_size=60),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+)
+def test_no_estimate_is_above_its_bound(verdicts, one, other):
+    learned = Acceptance(1, prior=0.5)
+    for probability, accepted in verdicts:
+        learned.record(0, probability, accepted)
+    low, high = sorted((one, other))
+    assert learned.estimate(0, low) <= learned.bound(0, high) + 1e-9
+
+
 def test_the_cost_is_measured_through_the_protocol_and_remembered(tmp_path):
     target = ScriptedTarget()
     cost = measure_pass_cost(target, rows=(1, 2, 4), context=32, repeats=2)

@@ -10,7 +10,7 @@ from recap.acceptance import bin_of
 from recap.budget import PassCost
 from recap.drafters.base import Predictions
 from recap.drafters.recap import RecapDrafter
-from recap.drafters.sources import Place
+from recap.drafters.sources import Place, Sources
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
 from recap.memory import PersistentMemory, key2, key3
 from recap.trace import LevelCount
@@ -446,6 +446,31 @@ def test_root_alone_when_one_token_is_left():
     drafter.confirm([10])
     assert len(drafter.propose(limit=0, record=False)) == 1
     assert ROOT == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("changes", [{}, {"lookup": False}, {"calibrate": False, "budget": 9}])
+def test_places_that_are_weighed_late_change_no_tree(seed, changes, monkeypatch):
+    """The bound that lets a place wait is never below what its best child scores."""
+
+    def trees() -> list[tuple]:
+        target = ScriptedTarget(vocab_size=16, order=2, seed=seed, eos=False)
+        conversation = Conversation(target)
+        conversation.ask("3 4 5 6 3 4")
+        drafter = make_drafter("recap", vocab_size=16, config=RecapConfig(**changes))
+        steps = list(stream(conversation, drafter, max_new_tokens=120))
+        return [[(n.token, n.parent, round(n.score, 9)) for n in s.nodes] for s in steps]
+
+    late = trees()
+    fetch = Sources.fetch
+
+    def fetch_and_weigh_first(self, place):
+        fetch(self, place)
+        place.bound = 1e9
+
+    monkeypatch.setattr(Sources, "fetch", fetch_and_weigh_first)
+    assert late == trees()
+    assert max(map(len, late)) > 5
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def _difference(
     conversation: Conversation, outcome: Outcome, plain: Outcome | None
 ) -> dict[str, Any] | None:
     """Where an answer parts from the plain one: place from 0, distance of the two logits there, plain text."""
-    apart = None if plain is None else gap(conversation, outcome, plain)
+    apart = None if plain is None else gap(conversation, outcome.token_ids, plain.token_ids)
     if apart is None:
         return None
     return {"token": apart.place - 1, "margin": _rounded(apart.logits), "text": plain.text[:80]}

@@ -64,6 +64,8 @@ class Target(Protocol):
     blocked: frozenset[int]
     sees_images: bool
     lock: AbstractContextManager[bool]
+    passes: str
+    """How passes run here ("packed", "plain, static", ...): what their cost depends on beside the model."""
     notes: tuple[str, ...]
     """Sentences on what was changed for losslessness (a neutralised repetition penalty, ...)."""
     max_context: int

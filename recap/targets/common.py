@@ -85,16 +85,13 @@ class TransformersTarget:
         packed = packed and fast.available(self._device, self._dtype)
         if packed:
             fast.pack(self._language)
-            self._head = fast.PackedLinear(
-                self._head
-            )  # its weight may be the embedding's: both stay
+            self._head = fast.PackedLinear(self._head)  # a copy: it may be the embedding's weight
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
         self._static: StaticPass | None = None
         if static and config._attn_implementation == "sdpa":  # eager takes other masks
             self._static = StaticPass(self)
         self.passes = f"{'packed' if packed else 'plain'}{', static' if self._static else ''}"
-        """How passes run here: what their cost depends on beside model and machine."""
 
     # What a family adds.
 

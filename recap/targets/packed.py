@@ -46,12 +46,9 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack(module: nn.Module) -> int:
-    """Replace the plain linear layers inside a module -> how many; their dense weights are let go."""
-    count = 0
+def pack(module: nn.Module) -> None:
+    """Replace the plain linear layers inside a module; their dense weights are let go."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, PackedLinear(child))
-                count += 1
-    return count

@@ -36,15 +36,23 @@ def free_port() -> int:
 
 @contextmanager
 def running_app(log: Path, **environment: str) -> Iterator[str]:
-    """`python app.py` on a free port -> its address; ends the process afterwards."""
+    """`python app.py` on a free port -> its address once the page answers; ends the process afterwards."""
+    with started_app(log, "/config", **environment) as (address, _):
+        yield address
+
+
+@contextmanager
+def started_app(log: Path, ready: str, **environment: str) -> Iterator[tuple[str, int]]:
+    """`python app.py` on a free port -> its address and process id, once its path `ready` answers."""
     port = free_port()
+    address = f"http://127.0.0.1:{port}"
     env = {**os.environ, "RECAP_PORT": str(port), **environment}
     with log.open("w") as out:
         command = [sys.executable, str(ROOT / "app.py")]
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
         try:
-            wait_for(f"http://127.0.0.1:{port}/config", process, log)
-            yield f"http://127.0.0.1:{port}"
+            wait_for(address + ready, process, log)
+            yield address, process.pid
         finally:
             process.terminate()
             try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from ..compare import answer_apart, gap
@@ -166,8 +165,8 @@ def note_gaps(session: Session, record: TurnRecord) -> None:
     for decoder, turn in runs_of(record).items():
         if decoder == name:
             continue
-        one, other = (replace(t, token_ids=t.token_ids[:limit]) for t in (turn, reference))
-        if (found := gap(session.conversation, one, other)) is not None:
+        ids, other = turn.token_ids[:limit], reference.token_ids[:limit]
+        if (found := gap(session.conversation, ids, other)) is not None:
             record.gaps[decoder] = found
 
 
