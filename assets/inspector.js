@@ -248,7 +248,7 @@ function drawRuns() {
     ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
     : ["reading"];
   if (state.file) figures.unshift(`file: ${state.file}`);
-  else if (now.start.recorded) figures.unshift(`recorded earlier on ${now.start.device}, ${now.start.dtype}`);
+  else if (now.start.recorded) figures.unshift(`recorded earlier on ${now.start.device}, ${now.start.dtype}: ${now.start.recorded}`);
   summary.textContent = figures.join("  ·  ");
 }
 

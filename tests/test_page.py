@@ -22,6 +22,7 @@ from recap.ui.browser import (
     running_app,
     scrub,
 )
+from recap.ui.examples import load_examples
 from recap.ui.screenshots import BEST
 
 from .ui_traces import synthetic_trace
@@ -140,6 +141,7 @@ def test_the_first_paint_is_alive(person):
     assert person.place()[1] > 1
     summary = person.page.locator(".rt-summary")
     assert "recorded earlier" in summary.inner_text()
+    assert load_examples()[0].questions[0] in summary.inner_text()
     assert "accepted" in person.sentence()
     person.pick(0)
     person.ask()

@@ -165,12 +165,12 @@ def test_every_example_has_its_image():
 def test_a_recorded_trace_is_marked():
     target = ScriptedTarget(seed=3, eos=False)
     target.sees_images = True
-    image = examples.load_examples()[0].path
-    text = record.record(Session(target), "5 6 7 8 5 6 7", image, max_new_tokens=12)
+    example = examples.load_examples()[0]
+    text = record.record(Session(target), "5 6 7 8 5 6 7", example, max_new_tokens=12)
     heads = [r for r in parse(text) if r["type"] == "start"]
     assert heads[0]["decoder"] == "recap"
     assert sorted(h["decoder"] for h in heads) == sorted(DECODERS)
-    assert all(h["recorded"] for h in heads)
+    assert {h["recorded"] for h in heads} == {f"“5 6 7 8 5 6 7” ({example.title})"}
     assert json.loads(text.splitlines()[-1])["type"] == "turn"
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from ..calibration import pass_cost
 from ..session import Session
 from ..targets import load_target
 from ..trace import dumps
 from . import work
-from .examples import EXAMPLES, load_examples
+from .examples import EXAMPLES, Example, load_examples
 from .inspector import ASSETS
 
 RECORDED = ASSETS / "traces" / "first.ndjson"
@@ -26,16 +25,17 @@ def recorded() -> str:
     return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else ""
 
 
-def record(session: Session, question: str, image: Path, *, max_new_tokens: int) -> str:
-    """Answer and compare -> the trace, its starts marked as recorded."""
-    for _ in work.answer(session, question, [str(image)], "recap", max_new_tokens=max_new_tokens):
+def record(session: Session, question: str, example: Example, *, max_new_tokens: int) -> str:
+    """Answer and compare -> the trace; its starts say which question about which example was recorded."""
+    paths = [str(example.path)]
+    for _ in work.answer(session, question, paths, "recap", max_new_tokens=max_new_tokens):
         pass
     for _ in work.compare(session):
         pass
-    lines = []
+    lines, said = [], {"recorded": f"“{question}” ({example.title})"}
     for line in session.turns[-1].trace.splitlines():
         data = json.loads(line)
-        lines.append(dumps(data | {"recorded": True}) if data["type"] == "start" else line)
+        lines.append(dumps(data | said) if data["type"] == "start" else line)
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +51,7 @@ def main() -> None:
     example = load_examples(EXAMPLES)[arguments.example]
     question = example.questions[arguments.question]
     session = Session(target, cost=pass_cost(target))
-    text = record(session, question, example.path, max_new_tokens=arguments.max_new_tokens)
+    text = record(session, question, example, max_new_tokens=arguments.max_new_tokens)
     RECORDED.parent.mkdir(parents=True, exist_ok=True)
     RECORDED.write_text(text, encoding="utf-8")
     print(f"{RECORDED.name}: “{question}”, {len(text) / 1024:.0f} kB")

@@ -78,7 +78,7 @@ def model_line(target: Target, seconds: float, note: str = "") -> str:
     ]
     return (
         f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
-        f"<span class='rc-soft'> · ready after {seconds:.1f} s</span>"
+        f"<span class='rc-soft'> · loaded in {seconds:.1f} s</span>"
         f"{DEMO_LINE if target.name == 'demo' else ''}</div>"
     )
 
