@@ -52,8 +52,8 @@ class RecapConfig:
 
     learning_value: float = 0.03
     """What a verified candidate is worth beyond its chance of acceptance, in tokens, where the pass cost sizes
-    the tree: its row is remembered and proposes in later passes. Without it trees stay so small that they learn too
-    little; twice as much makes them too large for a model whose rows are dear (`bench --ablations`)."""
+    the tree: its row is remembered and proposes in later passes. On the demo model it raises the tokens a
+    pass and leaves the speed as it is (`bench --ablations`)."""
 
     lookup: bool = True
     """Propose what followed the longest earlier match of the current tail (prompt + answer)."""
