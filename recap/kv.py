@@ -1,7 +1,8 @@
 """A KV cache that is allocated ahead, written in place, and compacted by moving rows.
 
-One tensor holds keys and values of all layers, so that keeping an accepted branch is one gather and
-one write for the whole model, and nothing at all when the branch lies contiguous already. Every layer
+One tensor holds keys and values of all layers (of all on one device, where a model lies on several), so
+that keeping an accepted branch is one gather and one write for the whole model, and nothing at all when
+the branch lies contiguous already. Every layer
 keeps the full length, sliding windows included: a rejected branch must never have pushed out a row
 that the accepted one still needs. The window belongs into the mask (`targets.masks`).
 
@@ -11,6 +12,7 @@ It does not know trees or tokens: rows are numbers. Batch size 1 only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -68,10 +70,15 @@ class KVLayer(CacheLayerMixin):
 class KVCache(Cache):
     """The KV rows of one conversation, [layers, 2, 1, H, capacity, D], capacity doubling."""
 
-    def __init__(self, layers: int, capacity: int = 0) -> None:
-        """`capacity`: rows to allocate at the first write, when more than that write needs."""
+    def __init__(
+        self, layers: int, capacity: int = 0, *, devices: Sequence[torch.device] = ()
+    ) -> None:
+        """capacity: rows to allocate at the first write, when more than that write needs. devices: of
+        each layer, where they differ; else all lie where the first write is."""
         super().__init__(layers=[KVLayer(self, index) for index in range(layers)])
-        self._rows: torch.Tensor | None = None
+        assert len(devices) in (0, layers), "a device for each layer"
+        self._devices = tuple(devices)
+        self._blocks: list[torch.Tensor] = []  # one for each run of layers on one device
         self._views: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._capacity = capacity
 
@@ -83,12 +90,12 @@ class KVCache(Cache):
     @property
     def capacity(self) -> int:
         """Rows allocated."""
-        return 0 if self._rows is None else self._rows.shape[4]
+        return self._blocks[0].shape[4] if self._blocks else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated on the device."""
-        return 0 if self._rows is None else self._rows.nbytes
+        """Bytes allocated on the device, or on all of them."""
+        return sum(block.nbytes for block in self._blocks)
 
     def layer(
         self, index: int, length: int, *, like: torch.Tensor
@@ -105,21 +112,25 @@ class KVCache(Cache):
         wanted = max(length, 2 * self.capacity) if self.capacity else first
         wanted = -(-wanted // GRAIN) * GRAIN
         _, heads, _, width = like.shape
-        shape = (len(self.layers), 2, 1, heads, wanted, width)
-        rows = torch.empty(shape, dtype=like.dtype, device=like.device)
-        if self._rows is not None:
-            rows[..., : self.capacity, :] = self._rows
-        self._rows = rows
-        self._views = [(both[0], both[1]) for both in rows]
+        devices = self._devices or (like.device,) * len(self.layers)
+        blocks = []
+        for device, run in groupby(devices):
+            shape = (len(list(run)), 2, 1, heads, wanted, width)
+            blocks.append(torch.empty(shape, dtype=like.dtype, device=device))
+        for new, old in zip(blocks, self._blocks, strict=bool(self._blocks)):
+            new[..., : self.capacity, :] = old
+        self._blocks = blocks
+        self._views = [(both[0], both[1]) for block in blocks for both in block]
 
     def __deepcopy__(self, memo: dict[int, object]) -> KVCache:
         """A cache of its own with the same rows, for a conversation that is forked."""
-        twin = KVCache(len(self.layers), self.capacity or self._capacity)
+        twin = KVCache(len(self.layers), self.capacity or self._capacity, devices=self._devices)
         memo[id(self)] = twin
         if self.length:
             with torch.inference_mode():
                 twin._grow(self.length, self._views[0][0])
-                twin._rows[..., : self.length, :] = self._rows[..., : self.length, :]
+                for its, mine in zip(twin._blocks, self._blocks, strict=True):
+                    its[..., : self.length, :] = mine[..., : self.length, :]
         for mine, its in zip(self.layers, twin.layers, strict=True):
             its.length = mine.length
         return twin
@@ -133,30 +144,31 @@ class KVCache(Cache):
         assert not rows or confirmed + rows[-1] < self.length, "rows were written by the last pass"
         still = next((i for i, row in enumerate(rows) if row != i), len(rows))
         if still < len(rows):
-            source = torch.tensor([confirmed + r for r in rows[still:]], device=self._rows.device)
+            source = torch.tensor([confirmed + r for r in rows[still:]])
             start, stop = confirmed + still, confirmed + len(rows)
-            self._rows[..., start:stop, :] = self._rows.index_select(4, source)
+            for block in self._blocks:
+                block[..., start:stop, :] = block.index_select(4, source.to(block.device))
         self.crop_to(confirmed + len(rows))
 
     @property
     def rows(self) -> torch.Tensor:
         """All rows, [layers, 2 (keys, values), 1, H, capacity, D]; the first `length` are filled."""
-        assert self._rows is not None, "nothing was written yet"
-        return self._rows
+        assert len(self._blocks) == 1, "written, and on one device"
+        return self._blocks[0]
 
     def append(self, rows: torch.Tensor) -> None:
         """Add rows [layers, 2, 1, H, N, D] that were computed elsewhere."""
         start, stop = self.length, self.length + rows.shape[4]
         if stop > self.capacity:
             self._grow(stop, rows[0, 0])
-        self._rows[..., start:stop, :] = rows
+        self.rows[..., start:stop, :] = rows
         for layer in self.layers:
             layer.length = stop
 
     def release(self) -> None:
         """Empty the cache and give its memory back at once. A dropped cache waits for the garbage
         collector, because it and its layers know each other."""
-        self._rows, self._views = None, []
+        self._blocks, self._views = [], []
         self.crop_to(0)
 
     def crop_to(self, length: int) -> None:

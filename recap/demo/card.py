@@ -6,7 +6,7 @@ from pathlib import Path
 from recap.demo.evaluate import GOALS
 
 NOTE = {
-    "scene": "one to four shapes in eight colours on nine places",
+    "scene": "one to three shapes in eight colours on nine places",
     "sign": "one of twenty words, perhaps an arrow, on a board",
     "receipt": "two to five goods with prices and a total",
     "menu": "three to five goods with prices",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .base import KVState, Message, Segment, Target
 from .catalogue import DEMO, SUPPORTED, LoadError
@@ -18,7 +19,7 @@ def load_target(
     name_or_path: str | Path,
     *,
     revision: str | None = None,
-    device: str | torch.device | None = None,
+    device: str | torch.device | Mapping[str, Any] | None = None,
     dtype: str | torch.dtype | None = None,
     max_pixels: int | None = None,
     attention: str = "sdpa",
@@ -28,7 +29,8 @@ def load_target(
     """Load a model with its processor, ready to verify trees.
 
     name_or_path: "demo", a directory, or a hub id. revision: the hub id's branch, tag or commit (main
-    otherwise). device: "cuda" if there is one, else "cpu". dtype: bfloat16 on a GPU, float32 on a CPU.
+    otherwise). device: "cuda" if there is one, else "cpu"; "auto" spreads the layers over all GPUs, and a
+    mapping from modules to devices (a `device_map` of transformers) places them by hand. dtype: bfloat16 on a GPU, float32 on a CPU.
     max_pixels: the largest an image may be after the Qwen models' own resizing (the checkpoint's limit
     otherwise); the other families have fixed sizes.
     attention: "sdpa" or "eager". packed: on a CPU, lay the weights out once so that a pass of a few rows

@@ -21,7 +21,7 @@ from ..drafters.base import Predictions
 from ..kv import KVCache
 from ..scheduler import FairLock
 from . import packed as fast
-from . import readout
+from . import readout, spread
 from .base import KVState, Message, Segment
 from .dialogue import Dialogue
 from .masks import Masks
@@ -69,8 +69,9 @@ class TransformersTarget:
         self.max_context = int(config.max_position_embeddings)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         assert self.vocab_size < readout.LARGEST_ID, "ids travel as float32"
-        self._device, self._dtype = model.device, model.dtype
-        self.device, self.dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
+        first = model.get_input_embeddings().weight.device
+        self._device, self._dtype = first, model.dtype
+        self.device, self.dtype = str(first.type), str(model.dtype).removeprefix("torch.")
         self.blocked = self._blocked()
         self.vocabulary = Vocabulary(tokenizer, self.blocked | eos_ids)
         self.dialogue = Dialogue(
@@ -82,14 +83,16 @@ class TransformersTarget:
             special_tokens=self.sees_images,
         )
         self._language, self._head = self._language_model(), model.get_output_embeddings()
-        packed = packed and fast.available(self._device, self._dtype)
+        self._devices = spread.layer_devices(self._language)
+        packed = packed and not self._devices and fast.available(self._device, self._dtype)
         if packed:
             fast.pack(self._language)
             self._head = fast.PackedLinear(self._head)  # a copy: it may be the embedding's weight
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
         self._static: StaticPass | None = None
-        if static and config._attn_implementation == "sdpa":  # eager takes other masks
+        # eager takes other masks, and a captured graph stays on one device
+        if static and not self._devices and config._attn_implementation == "sdpa":
             self._static = StaticPass(self)
         self.passes = f"{'packed' if packed else 'plain'}{', static' if self._static else ''}"
 
@@ -163,7 +166,7 @@ class TransformersTarget:
 
     def new_state(self) -> KVState:
         """An empty cache."""
-        return KVState(KVCache(self._layers), 0, {"images": []})
+        return KVState(KVCache(self._layers, devices=self._devices), 0, {"images": []})
 
     @torch.inference_mode()
     def prefill(
@@ -211,7 +214,7 @@ class TransformersTarget:
             hidden = self._see(feed, inputs, **pass_)
         else:
             hidden = self._language(input_ids=feed, **pass_).last_hidden_state
-        wanted = torch.tensor(rows, dtype=torch.int64, device=self._device) - state.length
+        wanted = torch.tensor(rows, dtype=torch.int64, device=hidden.device) - state.length
         hidden = hidden[0].index_select(0, wanted)
         state.length = len(ids)
         step = readout.chunk_rows(self.vocab_size)

@@ -7,6 +7,7 @@ processed by PIL alone; torchvision is never needed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.utils.hub import cached_file
 
-from . import catalogue, greedy, room
+from . import catalogue, greedy, room, spread
 from .catalogue import LLAVA, QWEN_VL, SUPPORTED, TEXT, LoadError
 from .causal_lm import CausalLMTarget
 from .common import TransformersTarget
@@ -45,7 +46,7 @@ def load(
     name_or_path: str | Path,
     *,
     revision: str | None,
-    device: str | torch.device | None,
+    device: str | torch.device | Mapping[str, Any] | None,
     dtype: str | torch.dtype | None,
     max_pixels: int | None,
     attention: str,
@@ -55,7 +56,8 @@ def load(
     """See `recap.targets.load_target`."""
     name = str(name_or_path)
     where = _locate(name)
-    device = _device(device)
+    where_to = spread.device_map(device)
+    device = _device(None if where_to or device == "auto" else device)
     dtype = _dtype(dtype, device)
     if attention not in ("sdpa", "eager"):
         raise LoadError(
@@ -71,8 +73,12 @@ def load(
     auto = AutoModelForCausalLM if kind in TEXT else AutoModelForImageTextToText
     tokenizer = _from(name, AutoTokenizer, where, **version)
     how = {"config": config, "dtype": dtype, "attn_implementation": attention, **version}
-    model = _weights(name, auto, where, **how)
-    model = _place(name, where, model, device).eval()
+    if where_to:
+        model = _weights(name, auto, where, device_map=where_to, **how).eval()
+        spread.refuse_offloaded(name, model)
+    else:
+        model = _weights(name, auto, where, **how)
+        model = _place(name, where, model, device).eval()
     notes = list(greedy.switched_off(model.generation_config))
     eos = greedy.eos_ids(model.generation_config, config, tokenizer)
     model.generation_config = greedy.neutral(model.generation_config)
@@ -127,7 +133,7 @@ def _device(device: str | torch.device | None) -> torch.device:
             raise RuntimeError("no device that computes")
     except RuntimeError:
         raise LoadError(
-            f'There is no kind of device "{device}": cpu, cuda and cuda:1 are.'
+            f'There is no kind of device "{device}": cpu, cuda, cuda:1 and auto (all GPUs) are.'
         ) from None
     device = kind
     if device.type == "cuda" and not torch.cuda.is_available():

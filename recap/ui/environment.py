@@ -17,7 +17,7 @@ from .uploads import Limits
 VARIABLES = {
     "RECAP_MODEL": "demo (default), a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
     "RECAP_REVISION": "branch, tag or commit of a hub id, default main",
-    "RECAP_DEVICE": "cpu, cuda, cuda:0, ...; default: a GPU if there is one",
+    "RECAP_DEVICE": "cpu, cuda, cuda:0, ... or auto (all GPUs); default: a GPU if there is one",
     "RECAP_DTYPE": "float32, bfloat16 or float16; default: chosen for the device",
     "RECAP_MAX_NEW_TOKENS": "longest answer, default 256",
     "RECAP_MAX_CONTEXT": "most tokens of a conversation, default what the model takes",

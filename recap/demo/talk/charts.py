@@ -31,10 +31,9 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
         family = next(f for f in FAMILIES if labels[0] in f)
         label = rng.choice((*labels, *family))
         return [pick(rng, task, [
-            ("Is {label} in the chart?", "The labels are {names}, so {yes}."),
-            ("Does the {chart} show {label}?", "It shows {names}: {yes}."),
-        ], label=label, names=series(labels), yes="yes" if label in labels else "no",
-            **base)]  # fmt: skip
+            ("Is {label} in the chart?", "The labels are {names}."),
+            ("Does the {chart} show {label}?", "It shows {names}."),
+        ], label=label, names=series(labels), **base)]  # fmt: skip
     if task == "value":
         one, other = two(rng, labels)
         turns = [pick(rng, task, [
@@ -54,9 +53,9 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
     if task == "label of":
         label = rng.choice(labels)
         return [pick(rng, task, [
-            ("Which {part} has the value {v}?", "{pairs}: {label} has the value {v}."),
-            ("What label belongs to {v}?", "{pairs}, so {v} belongs to {label}."),
-        ], label=label, v=shown[label], pairs=", ".join(f"{x} {shown[x]}" for x in labels),
+            ("Which {part} has the value {v}?", "Here are all of them: {pairs}."),
+            ("What label belongs to {v}?", "I see {pairs}."),
+        ], v=shown[label], pairs=", ".join(f"{x} {shown[x]}" for x in labels),
             **base)]  # fmt: skip
     if task in ("highest", "lowest"):
         best = (max if task == "highest" else min)(labels, key=size.get)
@@ -92,11 +91,11 @@ def chart(rng: Random, facts: dict, kind: str) -> list[Turn]:
         low = other if high == one else one
         return [pick(rng, task, [
             ("Which is higher, {one} or {other}?", "{one} is {p}, {other} is {q}: {high} is higher."),
-            ("Is {one} higher than {other}?", "{one} is {p} and {other} is {q}, so {yes}."),
+            ("Is {one} higher than {other}?", "{one} is {p} and {other} is {q}: {high} is higher."),
             ("Compare {one} and {other}.", "{one} is {p} and {other} is {q}, so {high} is higher."),
             ("Which is lower, {one} or {other}?", "{one} is {p}, {other} is {q}: {low} is lower."),
         ], one=one, other=other, high=high, low=low, p=shown[one],
-            q=shown[other], yes="yes" if high == one else "no")]  # fmt: skip
+            q=shown[other])]  # fmt: skip
     if task == "order":
         i, word = rng.choice(((0, "first"), (-1, "last"), (1, "second")))
         return [pick(rng, task, [

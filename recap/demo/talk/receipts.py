@@ -68,10 +68,10 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
     if task == "is there":
         name = rng.choice(names) if rng.random() < 0.5 else rng.choice(GOODS)
         return [pick(rng, task, [
-            ("Is there {good} on the {kind}?", "The items are {names}, so {yes}."),
-            ("Do you see {good}?", "I see {names}, so {yes}."),
-            ("Is {good} listed?", "It lists {names}: {yes}."),
-        ], good=name, names=series(names), yes="yes" if name in price else "no", **base)]  # fmt: skip
+            ("Is there {good} on the {kind}?", "The items are {names}."),
+            ("Do you see {good}?", "I see {names}."),
+            ("Is {good} listed?", "It lists {names}."),
+        ], good=name, names=series(names), **base)]  # fmt: skip
     if task == "order":
         if rng.random() < 0.6:
             i, word = rng.choice(((0, "first"), (-1, "last"), (1, "second")))
@@ -90,12 +90,11 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
         return [pick(rng, task, [
             ("Which costs more, {one} or {other}?", "{one} is {p}, {other} is {q}: {so}."),
             ("Is the {one} dearer than the {other}?",
-             "The {one} is {p} and the {other} is {q}, so {yes}."),
+             "The {one} is {p} and the {other} is {q}: {so}."),
             ("What is more expensive, the {one} or the {other}?",
              "At {p} against {q}, {so}."),
         ], one=one, other=other, p=price[one], q=price[other],
-            so=f"the {best} costs more",
-            yes="yes" if best == one else "no")]  # fmt: skip
+            so=f"the {best} costs more")]  # fmt: skip
     if task == "goods":
         return [pick(rng, task, [
             ("What items are listed?", "The items are {names}."),

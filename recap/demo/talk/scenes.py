@@ -4,7 +4,7 @@ from random import Random
 
 from recap.demo.talk.ways import Turn, a, as_json, bullets, grid, numbered, pick, series
 from recap.demo.world.board import COLOURS
-from recap.demo.world.scene import PLACES, SHAPES
+from recap.demo.world.scene import SHAPES
 
 
 def _full(t: dict) -> str:
@@ -35,52 +35,44 @@ def _count(rng: Random, things: list[dict]) -> list[Turn]:
     return [pick(rng, "count", ways, n=n, shapes=shapes, are=_of(n, "shape"))]
 
 
-def _seen(things: list[dict]) -> str:
-    """All that is there: said before anything is judged, so that the judgement can rest on it."""
-    return series([a(f"{t['colour']} {t['shape']}") for t in things])
+def _listed(rng: Random, things: list[dict]) -> list[Turn]:
+    """What needs picking out or a judgement (a colour, yes or no, how many of a kind).
 
-
-def _colour(rng: Random, things: list[dict]) -> list[Turn]:
-    shapes = [t["shape"] for t in things]
-    lone = [s for s in SHAPES if shapes.count(s) == 1]
-    gone = [s for s in SHAPES if s not in shapes]
-    if not lone or (gone and rng.random() < 0.25):
-        if not gone:
-            return _where(rng, things)
-        shape, colour = rng.choice(gone), None
-    else:
-        shape = rng.choice(lone)
-        colour = next(t["colour"] for t in things if t["shape"] == shape)
-    asks = [
-        "What colour is the {shape}?", "Which colour does the {shape} have?",
-        "What color is the {shape}?", "Tell me the colour of the {shape}.",
-    ]  # fmt: skip
-    if colour is None:
-        answers = [
-            "I see {seen}. There is no {shape}.", "I see {seen}: there is no {shape}.",
-            "There is {seen}. I see no {shape}.", "It shows {seen}, so there is no {shape}.",
-        ]  # fmt: skip
-    else:
-        answers = [
-            "I see {seen}. The {shape} is {colour}.", "I see {seen}: it is {colour}.",
-            "There is {seen}. The {shape} is {colour}.", "It shows {seen}, so it is {colour}.",
-        ]  # fmt: skip
-    ways = list(zip(asks, answers, strict=True))
-    return [pick(rng, "colour", ways, shape=shape, colour=colour, seen=_seen(things))]
-
-
-def _shape(rng: Random, things: list[dict]) -> list[Turn]:
-    colours = [t["colour"] for t in things]
-    lone = [t for t in things if colours.count(t["colour"]) == 1]
-    if not lone:
-        return _where(rng, things)
-    t = rng.choice(lone)
-    ways = [
-        ("What is the {colour} thing?", "I see {seen}. The {colour} thing is {ashape}."),
-        ("Which shape is {colour}?", "I see {seen}: the {shape} is {colour}."),
-        ("What is {colour} in this picture?", "There is {seen}, so it is {ashape}."),
+    The model sees well and judges badly: it is taught to say what it sees, and no more.
+    """
+    seen = series([a(f"{t['colour']} {t['shape']}") for t in things])
+    near = rng.choice(things)
+    colour = near["colour"] if rng.random() < 0.6 else rng.choice(list(COLOURS))
+    shape = near["shape"] if rng.random() < 0.6 else rng.choice(SHAPES)
+    noun = rng.choice((shape, f"{colour} shape"))
+    task, ways = rng.choice([
+        ("colour", [
+            ("What colour is the {shape}?", "I see {seen}."),
+            ("Which colour does the {shape} have?", "What I see: {seen}."),
+            ("What color is the {shape}?", "There is {seen}."),
+            ("Tell me the colour of the {shape}.", "It shows {seen}."),
+        ]),
+        ("shape", [
+            ("What is the {colour} thing?", "I see {seen}."),
+            ("Which shape is {colour}?", "What I see: {seen}."),
+            ("What is {colour} in this picture?", "There is {seen}."),
+        ]),
+        ("is there", [
+            ("Is there {athing}?", "You can tell by what I see: {seen}."),
+            ("Do you see {athing} in the picture?", "I see {seen}."),
+            ("Does the picture show {athing}?", "It shows {seen}."),
+            ("Can you find {athing}?", "What I find: {seen}."),
+        ]),
+        ("how many", [
+            ("How many {noun}s are there?", "You can count them: I see {seen}."),
+            ("How many {noun}s do you see?", "I see {seen}."),
+            ("Count the {noun}s.", "There is {seen}."),
+        ]),
+    ])  # fmt: skip
+    thing = f"{colour} {shape}"
+    return [
+        pick(rng, task, ways, colour=colour, shape=shape, noun=noun, athing=a(thing), seen=seen)
     ]
-    return [pick(rng, "shape", ways, ashape=a(t["shape"]), seen=_seen(things), **t)]
 
 
 def _where(rng: Random, things: list[dict]) -> list[Turn]:
@@ -106,58 +98,17 @@ def _where(rng: Random, things: list[dict]) -> list[Turn]:
 
 def _at(rng: Random, things: list[dict]) -> list[Turn]:
     held = {t["place"]: t for t in things}
-    place = rng.choice(PLACES if rng.random() < 0.4 else list(held))
+    place = rng.choice(list(held))
     asks = [
         "What is in the {place}?", "What do you see in the {place}?",
         "Which shape is in the {place}?", "Tell me what is in the {place} of the picture.",
     ]  # fmt: skip
-    if place not in held:
-        answers = ["There is nothing in the {place}.", "I see nothing there.",
-                   "None: the {place} is empty.", "The {place} of the picture is empty."]  # fmt: skip
-        return [pick(rng, "what is at", list(zip(asks, answers, strict=True)), place=place)]
     t = held[place]
     answers = ["There is {full} in the {place}.", "I see {full}.",
                "It is {thing}.", "In the {place} of the picture there is {full}."]  # fmt: skip
     thing = a(f"{t['colour']} {t['shape']}")
     ways = list(zip(asks, answers, strict=True))
     return [pick(rng, "what is at", ways, full=_full(t), thing=thing, place=place)]
-
-
-def _exists(rng: Random, things: list[dict]) -> list[Turn]:
-    pairs = {(t["colour"], t["shape"]): t for t in things}
-    if rng.random() < 0.5:
-        pair = rng.choice(list(pairs))
-    elif rng.random() < 0.5:
-        pair = (rng.choice(things)["colour"], rng.choice(SHAPES))
-    else:
-        pair = (rng.choice(list(COLOURS)), rng.choice(SHAPES))
-    thing = " ".join(pair)
-    asks = ["Is there {athing}?", "Do you see {athing} in the picture?",
-            "Does the picture show {athing}?", "Can you find {athing}?"]  # fmt: skip
-    if pair in pairs:
-        answers = ["I see {seen}, so yes.", "I see {seen}. Yes, there is {athing}.",
-                   "It shows {seen}: yes.", "There is {seen}, so yes."]  # fmt: skip
-    else:
-        answers = ["I see {seen}, so no.", "I see {seen}. No, there is no {thing}.",
-                   "It shows {seen}: no.", "There is {seen}, so no."]  # fmt: skip
-    ways = list(zip(asks, answers, strict=True))
-    return [pick(rng, "is there", ways, athing=a(thing), thing=thing, seen=_seen(things))]
-
-
-def _how_many(rng: Random, things: list[dict]) -> list[Turn]:
-    if rng.random() < 0.6:
-        here = rng.choice(things)["shape"] if rng.random() < 0.8 else rng.choice(SHAPES)
-        n, noun = sum(t["shape"] == here for t in things), here
-    else:
-        here = rng.choice(things)["colour"] if rng.random() < 0.8 else rng.choice(list(COLOURS))
-        n, noun = sum(t["colour"] == here for t in things), f"{here} shape"
-    ways = [
-        ("How many {noun}s are there?", "I see {seen}, so there {are}."),
-        ("How many {noun}s do you see?", "I see {seen}: {n} in all."),
-        ("Count the {noun}s.", "There is {seen}: {n}."),
-    ]
-    are = f"is no {noun}" if n == 0 else _of(n, noun)
-    return [pick(rng, "how many", ways, n=n, noun=noun, are=are, seen=_seen(things))]
 
 
 def _size(rng: Random, things: list[dict]) -> list[Turn]:
@@ -203,7 +154,6 @@ def _all(rng: Random, things: list[dict]) -> list[Turn]:
 
 
 SCENE = {
-    "count": (6, _count), "colour": (14, _colour), "shape": (8, _shape), "place": (16, _where),
-    "what is at": (13, _at), "is there": (16, _exists), "how many": (12, _how_many),
-    "size": (6, _size), "describe": (20, _all),
+    "count": (8, _count), "listed": (24, _listed), "place": (22, _where), "what is at": (16, _at),
+    "size": (9, _size), "describe": (20, _all),
 }  # fmt: skip

@@ -18,12 +18,10 @@ def table(rng: Random, facts: dict) -> list[Turn]:
     if task == "is there":
         name, day = rng.choice((*names, *NAMES)), rng.choice((*days, *DAYS))
         return [pick(rng, task, [
-            ("Is {name} in the table?", "The rows are {rows}, so {row}."),
-            ("Is there a row for {name}?", "There are rows for {rows}: {row}."),
-            ("Is there a column for {day}?", "The columns are {columns}, so {column}."),
-        ], name=name, day=day, rows=series(names), columns=series(days),
-            row="yes" if name in names else "no",
-            column="yes" if day in days else "no")]  # fmt: skip
+            ("Is {name} in the table?", "The rows are {rows}."),
+            ("Is there a row for {name}?", "There are rows for {rows}."),
+            ("Is there a column for {day}?", "The columns are {columns}."),
+        ], name=name, day=day, rows=series(names), columns=series(days))]  # fmt: skip
     if task == "value":
         name, day = rng.choice(names), rng.choice(days)
         turns = [pick(rng, task, [
@@ -101,10 +99,9 @@ def table(rng: Random, facts: dict) -> list[Turn]:
         return [pick(rng, task, [
             ("Who has more on {day}, {one} or {other}?", "{one} has {p}, {other} has {q}: {more}."),
             ("Does {one} have more than {other} on {day}?",
-             "{one} has {p} and {other} has {q}, so {yes}."),
+             "{one} has {p} and {other} has {q}: {more}."),
         ], one=one, other=other, day=day, p=p, q=q,
-            more=f"{one if p > q else other} has more",
-            yes="yes" if p > q else "no")]  # fmt: skip
+            more=f"{one if p > q else other} has more")]  # fmt: skip
     lines = [
         f"{p}: " + ", ".join(f"{d} {v}" for d, v in zip(days, row, strict=True))
         for p, row in zip(names, values, strict=True)

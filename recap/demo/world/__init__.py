@@ -24,7 +24,7 @@ DRAW: dict[str, Callable[..., Picture]] = {
 }
 KINDS = tuple(DRAW)
 # How often each kind is drawn for training.
-WEIGHTS = (40, 6, 10, 7, 18, 12, 10, 9, 6)
+WEIGHTS = (32, 6, 10, 7, 18, 20, 9, 9, 6)
 
 
 def draw(kind: str, seed: int | str, unit: int = 96, fine: int = 1) -> Picture:

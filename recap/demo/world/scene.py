@@ -1,4 +1,4 @@
-"""Simple scenes: one to four coloured shapes on a three by three field of places."""
+"""Simple scenes: one to three coloured shapes on a three by three field of places."""
 
 import math
 from random import Random
@@ -47,7 +47,7 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     # The light always falls from the top left: every place has its own shade.
     board.wash((255, warm, 235), (cool, 240, 255), (225, 245, 215), (205, 205, 225))
     board.box(0.06, 0.06, 5.94, 5.94, line=(90, 90, 90), width=0.05)
-    count = rng.choice((1, 2, 2, 3, 3, 4))
+    count = rng.choice((1, 2, 2, 3, 3))
     seen: set[tuple[str, str]] = set()
     things = []
     for spot in sorted(rng.sample(range(9), count)):
