@@ -20,6 +20,7 @@ import tempfile
 from recap.calibration import pass_cost
 from recap.service import ModelLoader, Sessions
 from recap.targets import Target, load_target
+from recap.ui import allocator
 from recap.ui.launch import VARIABLES, Settings, serve
 
 
@@ -33,6 +34,7 @@ def main() -> None:
     )
     parser.parse_args()
     settings = Settings.from_environment()
+    allocator.steady()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("recap").setLevel(logging.INFO)
     if "GRADIO_TEMP_DIR" not in os.environ:  # uploads go with the process

@@ -22,7 +22,8 @@ KV_BYTES = 8_000_000_000
 class Shared:
     """kv_bytes: most bytes of KV cache that conversations keep while nobody uses them; beyond it the least
     recently used caches are given back, and filled again at their next question. sessions: set by the
-    store that holds them, least recently used first. ready: whether the model is loaded."""
+    store that holds them, least recently used first. ready: whether the model is loaded. remarks: sentences
+    for everybody's page (a memory file that was refused, ...)."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Shared:
         self.kv_bytes = kv_bytes
         self.sessions: Iterable[Session] = ()
         self.ready: Callable[[], bool] = lambda: False
+        self.remarks: list[str] = []
         self.metrics = Metrics(self.figures)
 
     def figures(self) -> dict[str, float]:

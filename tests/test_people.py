@@ -467,13 +467,22 @@ def test_the_shared_memory_outlives_the_service(wide, tmp_path, caplog):
 
 def test_settings_of_many_people():
     read = Settings.from_environment
-    shared = read({"RECAP_AREA": "user", "RECAP_ANSWERS": "3", "RECAP_KV_MB": "7"}).shared()
+    people = {"RECAP_USERS": "Ann:one two, Ben:x:y"}
+    assert read(people).sign_in == [("Ann", "one two"), ("Ben", "x:y")]
+    assert read({}).sign_in is None
+    assert "one two" not in repr(read(people))
+    shared = read(
+        people | {"RECAP_AREA": "user", "RECAP_ANSWERS": "3", "RECAP_KV_MB": "7"}
+    ).shared()
     assert shared.areas.boundary == "user"
     assert shared.queue.limit == 3
     assert shared.kv_bytes == 7_000_000
     for environment, match in (
         ({"RECAP_AREA": "all"}, "RECAP_AREA must be session, user, shared, not “all”"),
         ({"RECAP_MEMORY_FILE": "x"}, "set RECAP_AREA to shared too"),
+        ({"RECAP_AREA": "user"}, "set RECAP_USERS too"),
+        ({"RECAP_USERS": "Ann"}, "must hold name:password pairs"),
+        ({"RECAP_USERS": "Ann:a, Ann:b"}, "no name twice"),
         ({"RECAP_ANSWERS": "0"}, "must be a whole number above 0"),
         ({"RECAP_KV_MB": "٣"}, "must be a whole number above 0"),
     ):

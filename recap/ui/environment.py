@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ VARIABLES = {
     "RECAP_UPLOAD_MB": "largest uploaded file in MB, default 20",
     "RECAP_IMAGE_MEGAPIXELS": "most pixels of an uploaded image in millions, default 50",
     "RECAP_AREA": "who shares Recap's 1-token memory: session (default), user (who is signed in), shared",
+    "RECAP_USERS": "who may sign in, as name:password, name:password, ...; default: everybody, unsigned. A secret",
     "RECAP_MEMORY_FILE": "file that keeps the shared memory over restarts, default none",
     "RECAP_CACHE": "folder for the pass times measured on this machine, default ~/.cache/recap",
 }
@@ -60,6 +61,7 @@ class Settings:
     upload_mb: int = 20
     image_megapixels: int = 50
     area: str = "session"
+    users: str = field(default="", repr=False)
     memory_file: str = ""
     cache: str = ""  # `calibration` reads it itself
 
@@ -78,6 +80,12 @@ class Settings:
         """What the sessions will share."""
         queue = AnswerQueue(self.answers, per_person=self.answers_each, waiting=self.waiting)
         return Shared(queue, Areas(self.area), kv_bytes=self.kv_mb * 10**6)
+
+    @property
+    def sign_in(self) -> list[tuple[str, str]] | None:
+        """(name, password) of everybody who may sign in; None: nobody needs to."""
+        pairs = [pair.strip().partition(":") for pair in self.users.split(",") if pair.strip()]
+        return [(name.strip(), password.strip()) for name, _, password in pairs] or None
 
     @property
     def memory_path(self) -> Path | None:
@@ -106,6 +114,15 @@ class Settings:
         made = cls(**values)
         if made.area not in BOUNDARIES:
             raise SystemExit(f"RECAP_AREA must be {', '.join(BOUNDARIES)}, not “{made.area}”.")
+        people = made.sign_in or []
+        if not all(pair for both in people for pair in both) or len(dict(people)) < len(people):
+            raise SystemExit(
+                "RECAP_USERS must hold name:password pairs with commas between them, no name twice."
+            )
+        if made.area == "user" and not people:
+            raise SystemExit(
+                "RECAP_AREA=user keeps a memory for everyone who signs in: set RECAP_USERS too."
+            )
         if made.memory_file and made.area != "shared":
             raise SystemExit(
                 "RECAP_MEMORY_FILE keeps a shared memory: set RECAP_AREA to shared too."

@@ -73,11 +73,12 @@ class Handlers(Compared):
             line = texts.status(str(error), kind="error")
             yield {p.model: line, p.status: line}
             return
+        shared = self.sessions.shared
         yield {
             p.model: texts.model_line(target, self.loader.seconds, self.loader.note),
             p.status: texts.status("ready", kind="done"),
             p.room: texts.room(target, 0, self.max_new_tokens),
-            p.notes: texts.notes(target, self.sessions.shared.areas.said),
+            p.notes: texts.notes(target, shared.areas.said, *shared.remarks),
         }
 
     # ---- a question

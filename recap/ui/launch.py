@@ -13,7 +13,8 @@ from starlette.middleware import Middleware
 
 from ..keeper import Keeper
 from ..service import ModelLoader, Sessions
-from . import uploads
+from ..targets.base import Target
+from . import allocator, uploads
 from .environment import VARIABLES, Settings
 from .examples import load_examples
 from .inspector import ASSETS, style
@@ -54,6 +55,7 @@ def tidy(sessions: Sessions, keeper: Keeper | None, idle_s: float) -> None:
             time.sleep(60)
             sessions.sweep()
             sessions.shared.trim()
+            allocator.trim()
             uploads.sweep(older_s=max(3600.0, 2 * idle_s))
             if keeper is not None:
                 keeper.save()
@@ -66,7 +68,13 @@ def keep(settings: Settings, loader: ModelLoader, sessions: Sessions) -> Keeper 
     if settings.memory_path is None:
         return None
     keeper = Keeper(sessions.shared.areas, settings.memory_path)
-    loader.then(keeper.open)
+
+    def open_(target: Target) -> None:
+        keeper.open(target)
+        if keeper.note:
+            sessions.shared.remarks.append(keeper.note)
+
+    loader.then(open_)
     atexit.register(keeper.save)
     return keeper
 
@@ -102,6 +110,8 @@ def serve(
             "routes": routes(loader, sessions.shared),
         },
         max_threads=THREADS,
+        auth=settings.sign_in,
+        auth_message="Recap: this server is for people with a name and a password.",
         state_session_capacity=settings.sessions,  # Gradio keeps a copy of the page for each
         ssr_mode=False,
         quiet=False,
