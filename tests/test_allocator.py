@@ -22,7 +22,7 @@ for _ in range(60):
     block = libc.malloc(2 << 20)
     libc.memset(block, 1, 2 << 20)
     blocks.append(block)
-    libc.malloc(64)  # a small survivor above it
+    libc.malloc(100_000)  # a small survivor above it
 for block in blocks:
     libc.free(block)
 print(int(open("/proc/self/statm").read().split()[1]) * 4096 // 1_000_000)
