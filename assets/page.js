@@ -13,6 +13,11 @@
       const said = `You: ${bubble.innerText.trim() || "an image"}`;
       if (bubble.getAttribute("aria-label") !== said) bubble.setAttribute("aria-label", said);
     }
+    // Without an answer there is nothing to edit or to compare.
+    const none = !chat.querySelector("[data-testid=bot]");
+    for (const button of document.querySelectorAll("#edit, #anew")) {
+      if (button.disabled !== none) button.disabled = none;
+    }
   };
   new MutationObserver(name).observe(chat, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });
   name();

@@ -148,6 +148,18 @@ def test_the_first_paint_is_alive(person):
     assert "recorded earlier" not in summary.inner_text()
 
 
+def test_what_needs_an_answer_waits_for_one(person):
+    """Nothing to edit or to compare: the buttons are off, and again so after Clear."""
+    page = person.page
+    buttons = [page.locator(name) for name in ("#edit", "#anew")]
+    person.until(lambda: all(b.is_disabled() for b in buttons), "buttons that are off")
+    person.pick(0)
+    person.ask()
+    assert all(b.is_enabled() for b in buttons)
+    page.locator("#clear").click()
+    person.until(lambda: all(b.is_disabled() for b in buttons), "buttons that are off again")
+
+
 def test_moving_through_the_steps(person):
     """Buttons, slider, keys, the token strip, other runs: the same tree component all the time."""
     person.pick(0)
@@ -680,6 +692,7 @@ def test_the_decoders_that_are_compared_are_chosen(person):
 def test_words_and_room_are_said(person):
     page = person.page
     person.until(lambda: "tokens of the context" in page.locator("#room").inner_text(), "the room")
+    assert "20 MB and 50 million pixels at most" in page.locator("#room").inner_text()
     page.locator("#box textarea").press_sequentially("x")
     page.locator("#box textarea").fill("word " * 3000)
     person.until(lambda: "are left" in page.locator("#room").inner_text(), "the warning")

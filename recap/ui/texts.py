@@ -8,6 +8,7 @@ from ..compare import Gap, first_difference
 from ..session import Session, TurnRecord
 from ..targets.base import Target
 from ..trace import Turn
+from . import uploads
 from .charts import DECODER_NAMES
 from .work import compared_tokens, reference_of, runs_of
 
@@ -117,7 +118,7 @@ def verbatim(text: str) -> list[dict[str, str]]:
 
 
 def room(target: Target, used: int, longest: int) -> str:
-    """How much of the context is left, before it runs out."""
+    """How much of the context is left, before it runs out, and how large an image may be."""
     left = max(0, target.max_context - used)
     said = f"{used:,} of {target.max_context:,} tokens of the context are in use"
     if left < 8:
@@ -126,7 +127,11 @@ def room(target: Target, used: int, longest: int) -> str:
         said += f": question and answer together can have {left:,} more, then clear it"
     else:
         said += f"; an answer can have {longest:,}"
-    return f'<p class="rc-room rc-soft" data-left="{left}">{said}.</p>'
+    files = ""
+    if target.sees_images:
+        most = uploads.LIMITS
+        files = f" Images: {most.bytes / 1e6:.0f} MB and {most.pixels / 1e6:.0f} million pixels at most."
+    return f'<p class="rc-room rc-soft" data-left="{left}">{said}.{files}</p>'
 
 
 def identical_line(record: TurnRecord) -> str:
