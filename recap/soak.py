@@ -42,6 +42,9 @@ KV_MB = 64
 GROWTH = 0.10
 """Most that resident memory may grow after the warm-up."""
 
+RELEASE_S = 1.0
+"""Longest that a page which was closed while it was answered may hold its session and its answer."""
+
 Talk = tuple[tuple[str, str], ...]
 """A conversation: (image file or "", question) for each turn."""
 
@@ -82,6 +85,7 @@ class Report:
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     rss_mb: list[float] = field(default_factory=list)
+    release_s: list[float] = field(default_factory=list)
 
     def fault(self, sentence: str) -> None:
         """Note something wrong; the first hundred are enough."""
@@ -142,6 +146,25 @@ class User(threading.Thread):
             pass
         self.report.done["stops"] += 1
         self.clear()
+
+    def close_page(self) -> float:
+        """Open a page, ask, close it in the middle of the answer -> seconds until the server let go."""
+        self.page, self.talk = f"soak-{self.rng.getrandbits(64):016x}", ()
+        address = str(self.http.base_url).removesuffix("/gradio_api/")
+        with self.http.stream("GET", f"/heartbeat/{self.page}") as beat:
+            beats = beat.iter_lines()  # the connection lives as long as this does
+            next(beats)
+            stream = self.events(*self.question())
+            next(stream)
+            there = figures(address)["recap_sessions"]
+            stream.close()
+        begun = time.monotonic()
+        while time.monotonic() < begun + 30:
+            seen = figures(address)
+            if seen["recap_sessions"] < there and not seen["recap_answers_running"]:
+                break
+            time.sleep(0.01)
+        return time.monotonic() - begun
 
     def clear(self) -> None:
         """A new conversation on the same page."""
@@ -232,9 +255,16 @@ def figures(address: str) -> dict[str, float]:
 
 
 def soak(
-    *, users: int, seconds: float, warm_s: float, seed: int = 0, growth: float | None = GROWTH
+    *,
+    users: int,
+    seconds: float,
+    warm_s: float,
+    seed: int = 0,
+    growth: float | None = GROWTH,
+    release_s: float | None = RELEASE_S,
 ) -> Report:
-    """Run it -> what happened. growth: most that memory may grow after `warm_s` (None: any)."""
+    """Run it -> what happened. growth: most that memory may grow after `warm_s`; release_s: longest that
+    a closed page may be held (None: any)."""
     report, alone = Report(), Alone()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
@@ -256,9 +286,14 @@ def soak(
                     report.fault(f"{person.name} never got an answer")
             report.rss_mb.append(rss_mb(pid))
             check_quiet(address, report)
+            last = User(address, seed + users, 0.0, alone, report)
+            report.release_s = [last.close_page() for _ in range(5)]
+            last.http.close()
         text = log.read_text()
         if "Traceback" in text:
             report.fault("the log holds a traceback: " + text[text.index("Traceback") :][-1500:])
+    if release_s is not None and max(report.release_s) > release_s:
+        report.fault(f"a closed page was held for {max(report.release_s):.2f} s")
     first, last = report.rss_mb
     if growth is not None and last > first * (1 + growth):
         report.fault(f"resident memory grew from {first:.0f} to {last:.0f} MB")
@@ -297,6 +332,7 @@ def main(argv: list[str] | None = None) -> int:
     print(
         "resident memory: {:.0f} MB after the warm-up, {:.0f} MB at the end".format(*report.rss_mb)
     )
+    print(f"a page closed in the middle of its answer was held for {max(report.release_s):.2f} s")
     for sentence in report.wrong:
         print(sentence)
     print(f"{len(report.wrong)} wrong")

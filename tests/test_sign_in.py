@@ -17,7 +17,10 @@ QUESTION = "What can you do?"
 def address(tmp_path_factory):
     people = {"RECAP_USERS": "Ann:first word, Ben:second:word", "RECAP_AREA": "user"}
     log = tmp_path_factory.mktemp("app") / "log.txt"
-    with started_app(log, "/healthz", RECAP_MODEL="demo", **people) as (address, _):
+    with started_app(log, "/healthz", RECAP_MODEL="demo", RECAP_MAX_CONTEXT="300", **people) as (
+        address,
+        _,
+    ):
         yield address
     assert "word" not in log.read_text()
 
@@ -69,3 +72,13 @@ def test_another_persons_conversation_is_not_given_for_its_name(address):
     assert ask(ann, "one-page-name")["cached_tokens"] > 0, "hers goes on"
     turn = ask(ben, "one-page-name")
     assert turn["cached_tokens"] == 0, "a conversation of his own"
+
+
+def test_the_longest_conversation_is_a_setting(address):
+    """RECAP_MAX_CONTEXT: less than the model takes, and said where it bites."""
+    client = page(address, "Ann", "first word")
+    body = {"data": [{"text": "word " * 400, "files": []}, "recap"], "session_hash": "ann-long-1"}
+    sent = client.post("/gradio_api/call/chat", json=body)
+    answer = client.get(f"/gradio_api/call/chat/{sent.json()['event_id']}").text
+    assert "event: error" in answer
+    assert "takes at most 300: ask a shorter question, or start a new one." in answer
