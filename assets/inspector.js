@@ -43,6 +43,7 @@ const controls = el(
   followButton,
   allButton,
 );
+const swapped = el("p", { class: "rt-swapped", hidden: true });
 const sentence = el("p", { class: "rt-sentence", "aria-live": "polite" });
 const picture = svg("svg", { class: "rt-tree", role: "img", "aria-label": "Candidate tree" });
 const stage = el(
@@ -59,13 +60,28 @@ host.replaceChildren(
     { class: "rt-view" },
     el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
     race.element,
-    el("div", { class: "rt-body" }, tokenStrip.element, stepStrip.element, controls, sentence, stage, details),
+    el("div", { class: "rt-body" }, tokenStrip.element, swapped, stepStrip.element, controls, sentence, stage, details),
     empty,
   ),
   createLegend(),
   files.element,
 );
 const body = host.querySelector(".rt-body");
+
+// What another image would change, if the trace says so: marks in both strips, and a sentence.
+let marked = null; // the run and the finding that the marks stand for
+function markImages(now) {
+  const swap = now === trace.runs[state.run] ? trace.swap : null;
+  const key = swap && `${nameOf(now)} ${now.tokens.length}`;
+  if (marked && marked.run === now && marked.swap === swap && marked.key === key) return;
+  marked = { run: now, swap, key };
+  const changes = changesOf(now, swap);
+  tokenStrip.images(changes);
+  stepStrip.images(changes);
+  const n = changes.filter(Boolean).length;
+  swapped.hidden = !swap;
+  swapped.textContent = swap ? `Led along this answer with “${swap.image}” in the image's place, the model would choose another token at ${n} of ${changes.length} places: dotted here, and marked over the steps that begin there.` : "";
+}
 
 // ---- what is shown -------------------------------------------------------------------------------
 
@@ -176,6 +192,7 @@ function draw() {
   const step = now.steps[position];
   tokenStrip.update(now);
   stepStrip.update(now);
+  markImages(now);
   layout = layoutTree(step, state.opened, state.all ? Infinity : MOST_LINES);
   drawTree(picture, layout);
   // As high as this run's largest tree needs, so that nothing jumps between steps.
@@ -309,6 +326,7 @@ function show(text) {
     stepStrip.update(now);
     slider.max = Math.max(1, now.steps.length);
   } else if (!now || !now.steps.length) draw();
+  if (now && now.steps.length) markImages(now);
 }
 
 watchTree(picture, spotOf, { look, click });

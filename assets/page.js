@@ -15,7 +15,7 @@
     }
     // Without an answer there is nothing to edit or to compare.
     const none = !chat.querySelector("[data-testid=bot]");
-    for (const button of document.querySelectorAll("#edit, #anew")) {
+    for (const button of document.querySelectorAll("#edit, #anew, #needs")) {
       if (button.disabled !== none) button.disabled = none;
     }
   };

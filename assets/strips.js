@@ -6,6 +6,7 @@ function createTokenStrip(on) {
   const element = el("div", { class: "rt-answer", role: "group", "aria-label": "The answer, token by token, grouped by step" });
   let run = null;
   let groups = []; // group of step -1 (prefill) is groups[0]
+  let spans = [];
   let done = 0;
   let marked = null;
   let scrolling = 0;
@@ -16,6 +17,7 @@ function createTokenStrip(on) {
     if (next !== run) {
       run = next;
       groups = [];
+      spans = [];
       done = 0;
       marked = null;
       element.replaceChildren();
@@ -30,7 +32,7 @@ function createTokenStrip(on) {
         groups[at] = newGroup(token.step);
         fresh.append(groups[at]);
       }
-      groups[at].append(newToken(token));
+      groups[at].append((spans[done] = newToken(token)));
     }
     element.append(fresh);
     if (near) element.scrollTop = element.scrollHeight;
@@ -53,6 +55,14 @@ function createTokenStrip(on) {
     return span;
   }
 
+  function images(changes) {
+    spans.forEach((span, i) => {
+      span.classList.toggle("rt-image", Boolean(changes[i]));
+      if (changes[i]) span.title = "Another image would change this token";
+      else span.removeAttribute("title");
+    });
+  }
+
   function mark(position, row) {
     if (marked) marked.group.classList.remove("rt-now");
     marked?.token?.classList.remove("rt-seen");
@@ -72,7 +82,7 @@ function createTokenStrip(on) {
     if (top < element.scrollTop || top > element.scrollTop + element.clientHeight - 24) element.scrollTop = top - 30;
   }
 
-  return { element, update, mark };
+  return { element, update, mark, images };
 }
 
 // -> {element, update(run), mark(position)}. The slider under it is its accessible twin.
@@ -80,6 +90,7 @@ function createStepStrip(on) {
   const picture = svg("svg", { class: "rt-steps", "aria-hidden": "true", preserveAspectRatio: "none" });
   let run = null;
   let bars = [];
+  let dots = [];
   let current = -1;
 
   function update(next) {
@@ -88,6 +99,7 @@ function createStepStrip(on) {
       bars = [];
       current = -1;
       picture.replaceChildren();
+      dots = [];
     }
     const steps = run ? run.steps : [];
     const slots = Math.max(steps.length, 24);
@@ -100,6 +112,18 @@ function createStepStrip(on) {
       picture.append(bar);
       bars.push(bar);
     }
+  }
+
+  // A mark over every step whose first token another image would change.
+  function images(changes) {
+    dots.forEach((dot) => dot.remove());
+    dots = [];
+    let at = 1;
+    for (let i = 0; i < bars.length; i++) {
+      if (changes[at]) dots.push(svg("rect", { x: i + 0.25, y: 0, width: 0.5, height: 0.9, class: "rt-step-image" }));
+      at += run.steps[i].texts.length;
+    }
+    picture.append(...dots);
   }
 
   function mark(position) {
@@ -116,5 +140,5 @@ function createStepStrip(on) {
   picture.addEventListener("mousemove", (event) => on.peek(at(event)));
   picture.addEventListener("mouseleave", () => on.peek(null));
   picture.addEventListener("click", (event) => at(event) !== null && on.pick(at(event)));
-  return { element: picture, update, mark };
+  return { element: picture, update, mark, images };
 }

@@ -62,6 +62,14 @@ function tokensOf(step, position) {
   });
 }
 
+// Would another image change this token of the run? Unknown counts as no, and so does all that stands behind
+// a token which is not the answer's that was looked at.
+function changesOf(run, swap) {
+  if (!swap) return [];
+  const parted = run.tokens.findIndex((token, i) => token.id !== swap.ids[i]);
+  return swap.changes.slice(0, parted < 0 ? run.tokens.length : parted);
+}
+
 // Lines that a step's tree takes with every branch open: its leaves.
 function linesOf(step) {
   const parents = new Set(step.nodes.map((node) => node.parent));
@@ -70,7 +78,7 @@ function linesOf(step) {
 
 // feed(text) -> true if the trace began anew (another turn), else it grew.
 function createTrace() {
-  const trace = { runs: [], bad: 0, feed };
+  const trace = { runs: [], bad: 0, swap: null, feed };
   let consumed = 0;
   let head = "";
   let current = null; // the run that lines belong to
@@ -82,6 +90,7 @@ function createTrace() {
       trace.runs = [];
       current = null;
       trace.bad = 0;
+      trace.swap = null;
       consumed = 0;
       head = firstLine;
     }
@@ -112,6 +121,7 @@ function createTrace() {
     }
     const run = current;
     if (!run) trace.bad += 1;
+    else if (data.type === "swap") trace.swap = data; // another image in the place of this turn's
     else if (data.type === "turn") run.turn = data;
     else if (data.type === "step") {
       const step = readStep(data);

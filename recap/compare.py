@@ -18,6 +18,9 @@ from .engine import Answer, stream
 LIKELIEST = 8
 """Tokens a place that `gap` looks at."""
 
+CHUNK = 64
+"""Answer tokens that are led through the target in one pass."""
+
 
 def answer_apart(
     conversation: Conversation,
@@ -77,3 +80,22 @@ def gap(conversation: Conversation, ids: Sequence[int], reference: Sequence[int]
         return Gap(place + 1)
     a, b = (float(seen.top_probs[-1][likely.index(t)]) for t in (ids[place], reference[place]))
     return Gap(place + 1, abs(math.log(a / b)) if min(a, b) > 0 else None)
+
+
+def led(conversation: Conversation, answer: Sequence[int]) -> list[int]:
+    """The target's greedy token at every place of `answer`, led along it; the answer becomes the conversation's.
+
+    The conversation has an open question and its prompt is prefilled.
+    """
+    target, state = conversation.target, conversation.state
+    chosen = [conversation.prefill(seed=False, top_k=0).first_token]
+    fed = list(answer[:-1])  # the last token has no KV yet, as after any answer
+    for start in range(0, len(fed), CHUNK):
+        chunk = fed[start : start + CHUNK]
+        chain = np.tri(len(chunk), dtype=bool)
+        made = target.verify(state, chunk, list(range(len(chunk))), chain, top_k=0)
+        target.keep(state, list(range(len(chunk))))
+        chosen += made.choice.tolist()
+    conversation.grow(answer)
+    conversation.finish()
+    return chosen

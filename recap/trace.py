@@ -2,8 +2,10 @@
 
 The page, the benchmark and the tests read these records and nothing else. No torch, no Gradio.
 
-A trace is the lines `start`, `step` (one a pass) and `turn`, in that order; the field `type` tells
-them apart. Lines are only ever appended, so a live view and a replay read the same string.
+A trace is the lines `start`, `step` (one a pass) and `turn`, in that order, for each run of a turn; then
+perhaps a line `swap`: {image: the name of one that stood in for the turn's, ids: the answer's tokens,
+changes: for each of them whether the target, led along the answer, would choose another there}. The
+field `type` tells lines apart. Lines are only ever appended, so a live view and a replay read the same string.
 """
 
 from __future__ import annotations

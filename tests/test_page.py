@@ -160,6 +160,28 @@ def test_what_needs_an_answer_waits_for_one(person):
     person.until(lambda: all(b.is_disabled() for b in buttons), "buttons that are off again")
 
 
+def test_which_tokens_need_the_image(person):
+    """Led along the answer with another image: tokens that change are marked in both strips, and said."""
+    page = person.page
+    marks = page.locator(".rt-token.rt-image")
+    person.pick(0)
+    words = person.ask()
+    person.compared()
+    assert marks.count() == 0
+    page.locator("#needs").click()
+    person.until(lambda: marks.count() > 0, "marked tokens")
+    said = page.locator(".rt-swapped").inner_text()
+    assert "in the image's place" in said
+    changed, tokens = re.search(r"at (\d+) of (\d+) places", said).groups()
+    assert marks.count() == int(changed) < int(tokens) == page.locator(".rt-token").count()
+    assert page.locator(".rt-step-image").count() > 0
+    assert f"{changed} of these {tokens} tokens" in person.status
+    for text in marks.all_inner_texts():  # what is read off the image, not the sentence around it
+        assert text.replace("·", " ") in words.replace("\n", "⏎") or text == "·"
+    person.ask("What can you do?")
+    person.until(lambda: marks.count() == 0, "no marks on another answer")
+
+
 def test_moving_through_the_steps(person):
     """Buttons, slider, keys, the token strip, other runs: the same tree component all the time."""
     person.pick(0)

@@ -171,7 +171,34 @@ def test_a_recorded_trace_is_marked():
     assert heads[0]["decoder"] == "recap"
     assert sorted(h["decoder"] for h in heads) == sorted(DECODERS)
     assert {h["recorded"] for h in heads} == {f"“5 6 7 8 5 6 7” ({example.title})"}
-    assert json.loads(text.splitlines()[-1])["type"] == "turn"
+    *_, turn, swap = map(json.loads, text.splitlines())
+    assert (turn["type"], swap["type"]) == ("turn", "swap")
+    assert len(swap["changes"]) == len(swap["ids"]) > 0
+
+
+def test_a_stand_in_is_of_the_same_kind(tmp_path):
+    gallery = examples.load_examples()
+    receipts = [e for e in gallery if e.kind == "receipt"]
+    copy = tmp_path / "upload.png"
+    copy.write_bytes(receipts[0].path.read_bytes())
+    assert examples.stand_in(copy, gallery) == receipts[1]
+    lone = next(e for e in gallery if sum(o.kind == e.kind for o in gallery) == 1)
+    assert examples.stand_in(lone.path, gallery) not in (None, lone)
+    copy.write_bytes(b"a photograph")
+    assert examples.stand_in(copy, gallery) == gallery[0]
+    assert examples.stand_in(receipts[0].path, receipts[:1]) is None
+
+
+def test_what_needs_the_image_is_refused_where_there_is_none():
+    session = Session(ScriptedTarget(seed=3, eos=False))
+    with pytest.raises(ValueError, match="Ask something about an image first"):
+        work.image_changes(session, Image.new("RGB", (9, 9)), "other")
+    for _ in work.answer(session, "5 6 7 8", [], "recap", max_new_tokens=9):
+        pass
+    before = session.turns[-1].trace
+    with pytest.raises(ValueError, match="no image in this conversation"):
+        work.image_changes(session, Image.new("RGB", (9, 9)), "other")
+    assert session.turns[-1].trace == before
 
 
 def test_progress_is_append_only():

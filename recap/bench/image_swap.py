@@ -21,12 +21,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
 from ..chat import Conversation
-from ..compare import answer_apart
+from ..compare import answer_apart, led
 from ..drafters import Drafter
 from ..targets.base import Target
 from ..trace import Step
@@ -36,9 +35,6 @@ from .suites import Sample, load_suite
 
 OUTCOMES = ("rejected", "partly", "accepted", "none")
 """What became of a step's candidates; "none": there were no candidates."""
-
-CHUNK = 64
-"""Answer tokens that are led through the target in one pass."""
 
 
 def outcome(step: Step) -> str:
@@ -56,25 +52,6 @@ def outcome(step: Step) -> str:
         return "rejected"
     last = step.accepted[-1]
     return "partly" if any(node.parent == last for node in step.nodes) else "accepted"
-
-
-def led(conversation: Conversation, answer: Sequence[int]) -> list[int]:
-    """The target's greedy token at every place of `answer`, led along it; the answer becomes the conversation's.
-
-    The conversation has an open question and its prompt is prefilled.
-    """
-    target, state = conversation.target, conversation.state
-    chosen = [conversation.prefill(seed=False, top_k=0).first_token]
-    fed = list(answer[:-1])  # the last token has no KV yet, as after any answer
-    for start in range(0, len(fed), CHUNK):
-        chunk = fed[start : start + CHUNK]
-        chain = np.tri(len(chunk), dtype=bool)
-        made = target.verify(state, chunk, list(range(len(chunk))), chain, top_k=0)
-        target.keep(state, list(range(len(chunk))))
-        chosen += made.choice.tolist()
-    conversation.grow(answer)
-    conversation.finish()
-    return chosen
 
 
 def swapped(sample: Sample, others: Sequence[Sample]) -> list[Image.Image] | None:

@@ -11,6 +11,8 @@ from ..service import ModelLoader, Sessions
 from ..session import Session
 from . import charts, settings, texts, work
 from .charts import DECODER_NAMES
+from .examples import Example, stand_in
+from .uploads import read_image
 
 Updates = dict[Any, Any]
 """Component -> its new value."""
@@ -24,6 +26,7 @@ class Compared:
 
     loader: ModelLoader
     sessions: Sessions
+    examples: list[Example]
     parts: Any
     max_new_tokens: int
 
@@ -68,6 +71,24 @@ class Compared:
             table = texts.table_or_nothing(session, running=f"Recap: {progress.phase}")
             yield progress.live, texts.status(*session.said), table
         session.said = ("Recap ran again with these settings: see the table", "done")
+
+    def needs_image(self, id_: str) -> Updates:
+        """On demand: which tokens of the last answer another image would change."""
+        p, session = self.parts, self.known(id_)
+        try:
+            paths = [path for r in session.turns for path in r.paths] if session else []
+            other = stand_in(paths[-1], self.examples) if paths else None
+            if session is None or not paths or other is None:
+                raise ValueError("Ask something about an image first.")
+            changed, tokens = work.image_changes(session, read_image(other.path), other.title)
+        except (ValueError, OSError) as error:
+            said = (
+                str(error) if isinstance(error, ValueError) else "The image is not there any more."
+            )
+            return {p.status: texts.status(said, kind="error")}
+        said = f"with another image {changed} of these {tokens} tokens would be others: they are marked"
+        session.said = (said, "done")
+        return {p.trace: session.turns[-1].trace, p.status: texts.status(*session.said)}
 
     def compared(self, id_: str) -> Updates:
         """After a comparison: the session as it stands. A newer question shows itself."""

@@ -20,12 +20,13 @@ THUMB = (184, 138)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One image with questions to ask about it, first ones first."""
+    """One image with questions to ask about it, first ones first. kind: what sort of picture it is."""
 
     path: Path
     title: str
     alt: str
     questions: tuple[str, ...]
+    kind: str = ""
 
 
 def load_examples(folder: Path = EXAMPLES) -> list[Example]:
@@ -36,8 +37,19 @@ def load_examples(folder: Path = EXAMPLES) -> list[Example]:
     found = []
     for item in json.loads(listing.read_text(encoding="utf-8")):
         questions = dict.fromkeys(q for talk in item["conversations"] for q in talk)
-        found.append(Example(folder / item["file"], item["title"], item["alt"], tuple(questions)))
+        path, kind = folder / item["file"], item.get("kind", "")
+        found.append(Example(path, item["title"], item["alt"], tuple(questions), kind))
     return found
+
+
+def stand_in(path: str | Path, examples: list[Example]) -> Example | None:
+    """Another picture than the one at `path`: an example of its kind if it is an example itself, else
+    the first other one; None if there is none."""
+    shown = Path(path).read_bytes()
+    own = next((e for e in examples if e.path.read_bytes() == shown), None)
+    others = [e for e in examples if e is not own]
+    alike = [e for e in others if own is not None and own.kind and e.kind == own.kind]
+    return next(iter(alike or others), None)
 
 
 def thumbnail(path: Path) -> str:

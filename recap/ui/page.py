@@ -76,6 +76,7 @@ def compare_column(p: SimpleNamespace) -> None:
     p.anew = gr.Button(
         "Compare now: run them all again, in another order", size="sm", elem_id="anew"
     )
+    p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
 
 
 def plot(name: str) -> gr.Plot:
@@ -165,4 +166,5 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
         p.again.click(handlers.again, [p.state, *p.settings], beside, **engine),
     ):
         event.then(handlers.compared, p.state, [*everything, p.status], **often)
+    p.needs.click(handlers.needs_image, p.state, [p.trace, p.status], **often)
     p.forget.click(handlers.forget, p.state, p.status, **quiet)

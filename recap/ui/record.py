@@ -14,8 +14,9 @@ from ..session import Session
 from ..targets import load_target
 from ..trace import dumps
 from . import work
-from .examples import EXAMPLES, Example, load_examples
+from .examples import EXAMPLES, Example, load_examples, stand_in
 from .inspector import ASSETS
+from .uploads import read_image
 
 RECORDED = ASSETS / "traces" / "first.ndjson"
 
@@ -32,6 +33,8 @@ def record(session: Session, question: str, example: Example, *, max_new_tokens:
         pass
     for _ in work.compare(session):
         pass
+    if (other := stand_in(example.path, load_examples(EXAMPLES))) is not None:
+        work.image_changes(session, read_image(other.path), other.title)
     lines, said = [], {"recorded": f"“{question}” ({example.title})"}
     for line in session.turns[-1].trace.splitlines():
         data = json.loads(line)

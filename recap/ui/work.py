@@ -10,12 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ..compare import answer_apart, gap
+from PIL.Image import Image
+
+from ..chat import Conversation
+from ..compare import answer_apart, gap, led
 from ..drafters import DECODERS
 from ..faults import DeviceFullError, out_of_memory
 from ..scheduler import Place
 from ..session import Session, TurnRecord
-from ..trace import Turn
+from ..trace import Turn, dumps
 from .messages import clean
 from .running import Progress, run
 from .uploads import read_image
@@ -227,6 +230,36 @@ def untraced(session: Session) -> None:
             pass
         if answer_.turn is not None and answer_.turn.finish_reason != "stopped":
             record.untraced = answer_.turn
+
+
+def image_changes(session: Session, other: Image, title: str) -> tuple[int, int]:
+    """Where would another image change the last answer? -> (tokens that it changes, tokens).
+
+    other: the image that stands in for each of the conversation's, resized to its size so that every token
+    keeps its place. The target is led along what was said, with both images, and its choices are compared
+    (see `recap.bench.image_swap`). What was found is a line of the turn's trace. Raises ValueError
+    with one sentence if there is nothing to swap.
+    """
+    with session.busy(patient_s=PATIENT_S) as held:
+        if not held or not session.turns:
+            raise ValueError("Ask something about an image first.")
+        asked = [m for m in session.conversation.messages if m.role == "user"]
+        if not any(message.images for message in asked):
+            raise ValueError("There is no image in this conversation.")
+        record, seen = session.turns[-1], session.interrupts
+        true, swapped = Conversation(session.target), Conversation(session.target)
+        with out_of_memory(partial(session.shared.trim, 0)):
+            for message, turn in zip(asked, session.turns, strict=True):
+                ids = turn.runs[turn.decoder].token_ids
+                true.ask(message.text, message.images)
+                swapped.ask(message.text, [other.resize(i.size) for i in message.images])
+                pairs = zip(led(true, ids), led(swapped, ids), strict=True)
+                changes = [one != two for one, two in pairs]
+                if session.interrupts != seen:
+                    raise ValueError("Stopped before it was known.")
+        line = {"type": "swap", "image": title, "ids": list(ids), "changes": changes}
+        record.trace += dumps(line) + "\n"
+        return sum(changes), len(changes)
 
 
 def compared_limit(shown: Turn) -> int:
