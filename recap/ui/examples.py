@@ -17,6 +17,9 @@ EXAMPLES = ASSETS / "examples"
 
 THUMB = (184, 138)
 
+NEAR = {"menu": "receipt", "line": "bar", "pie": "bar"}
+"""The kind that stands in for one which the gallery has once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -48,8 +51,10 @@ def stand_in(path: str | Path, examples: list[Example]) -> Example | None:
     shown = Path(path).read_bytes()
     own = next((e for e in examples if e.path.read_bytes() == shown), None)
     others = [e for e in examples if e is not own]
-    alike = [e for e in others if own is not None and own.kind and e.kind == own.kind]
-    return next(iter(alike or others), None)
+    kind = own.kind if own is not None else ""
+    alike = [e for e in others if kind and e.kind == kind]
+    near = [e for e in others if kind and e.kind == NEAR.get(kind)]
+    return next(iter(alike or near or others), None)
 
 
 def thumbnail(path: Path) -> str:
