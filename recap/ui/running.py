@@ -20,8 +20,8 @@ from ..engine import Answer, stream
 from ..session import Clock, Session, TurnRecord
 from ..trace import Step, Turn, dumps, step_line, turn_line
 
-FIRST_S = 0.1
-"""A run's first update comes after this time."""
+FIRST_S = 0.4
+"""A run's first update comes after this time: a shorter answer comes whole."""
 
 UPDATE_S = 0.25
 """Least time between two updates of the page."""
