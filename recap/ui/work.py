@@ -248,15 +248,19 @@ def image_changes(session: Session, other: Image, title: str) -> tuple[int, int]
             raise ValueError("There is no image in this conversation.")
         record, seen = session.turns[-1], session.interrupts
         true, swapped = Conversation(session.target), Conversation(session.target)
-        with out_of_memory(partial(session.shared.trim, 0)):
-            for message, turn in zip(asked, session.turns, strict=True):
-                ids = turn.runs[turn.decoder].token_ids
-                true.ask(message.text, message.images)
-                swapped.ask(message.text, [other.resize(i.size) for i in message.images])
-                pairs = zip(led(true, ids), led(swapped, ids), strict=True)
-                changes = [one != two for one, two in pairs]
-                if session.interrupts != seen:
-                    raise ValueError("Stopped before it was known.")
+        try:
+            with out_of_memory(partial(session.shared.trim, 0)):
+                for message, turn in zip(asked, session.turns, strict=True):
+                    ids = turn.runs[turn.decoder].token_ids
+                    true.ask(message.text, message.images)
+                    swapped.ask(message.text, [other.resize(i.size) for i in message.images])
+                    pairs = zip(led(true, ids), led(swapped, ids), strict=True)
+                    changes = [one != two for one, two in pairs]
+                    if session.interrupts != seen:
+                        raise ValueError("Stopped before it was known.")
+        finally:
+            true.evict()
+            swapped.evict()
         line = {"type": "swap", "image": title, "ids": list(ids), "changes": changes}
         record.trace += dumps(line) + "\n"
         return sum(changes), len(changes)
