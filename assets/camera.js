@@ -22,7 +22,7 @@ host.replaceChildren(start);
 document.body.append(dialog);
 
 async function open() {
-  shoot.disabled = true;
+  shoot.hidden = true;
   said.textContent = "Waiting for the camera…";
   dialog.showModal();
   try {
@@ -31,7 +31,7 @@ async function open() {
     video.srcObject = stream;
     await video.play();
     said.textContent = "";
-    shoot.disabled = false;
+    shoot.hidden = false;
   } catch (error) {
     said.textContent = `No camera can be used: ${error.message || error.name}.`;
   }

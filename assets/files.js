@@ -1,15 +1,17 @@
 // Traces as files: save the shown one, open one, save a web page that needs nothing else. All of it in the
 // browser; nothing is sent anywhere.
 
-// `source()` -> the trace's text; `open(text, name)` shows another one.
-function createFiles({ source, open, say }) {
+// `source()` -> the trace's text; `open(text, name)` shows another one, `close()` the conversation's own again.
+function createFiles({ source, open, close, say }) {
   const input = el("input", { type: "file", accept: ".ndjson,.jsonl,.txt", class: "rt-file", "aria-label": "Open a trace file", tabindex: -1, onchange: read });
+  const back = el("button", { type: "button", class: "rt-link", hidden: true, onclick: close }, "close the file");
   const element = el(
     "div",
     { class: "rt-files" },
     el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.ndjson", "application/x-ndjson", source()) }, "save this trace"),
     el("button", { type: "button", class: "rt-link", onclick: () => input.click() }, "open a trace"),
     props.script ? el("button", { type: "button", class: "rt-link", onclick: () => save("recap-trace.html", "text/html", source() && webPage(source())) }, "save as a web page") : null,
+    back,
     input,
   );
 
@@ -31,20 +33,23 @@ function createFiles({ source, open, say }) {
     open(text.endsWith("\n") ? text : text + "\n", file.name);
   }
 
-  return { element };
+  return { element, opened: (is) => (back.hidden = !is) };
 }
 
 // One HTML file with the style, the script and the trace in it. In the trace only strings hold a “<”, and
 // there it may be written as an escape; so no tag can begin in it.
 function webPage(trace) {
   const close = "<" + "/script>";
+  const start = JSON.parse(trace.slice(0, trace.indexOf("\n")));
+  const words = [start.question && `“${start.question}”`, start.model, start.device, start.dtype, new Date().toISOString().slice(0, 10)];
+  const about = words.filter(Boolean).join(" · ").replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
   const safe = trace.replace(/</g, "\\u003c");
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Recap: one answer, step by step</title><style>${props.style}
 body { margin: 24px auto; max-width: 1200px; padding: 0 20px; font-family: system-ui, sans-serif; background: #fff; }
 </style></head>
-<body><h1>Recap: one answer, step by step</h1><main id="inspector"><div class="rt"></div></main>
+<body><h1>Recap: one answer, step by step</h1><p>${about}</p><main id="inspector"><div class="rt"></div></main>
 <script type="application/x-ndjson" id="trace">${safe}${close}
 <script>(function () {
 const element = document.getElementById("inspector");

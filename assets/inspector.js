@@ -16,10 +16,10 @@ const runsBar = el("div", { class: "rt-runs rt-whose", role: "group", "aria-labe
 const summary = el("span", { class: "rt-summary" });
 const race = createRace();
 const raceButton = button("Race the decoders on one clock", "race", () => setRace(!state.race), { class: "rt-button rt-pill rt-race-button" });
-const on = { peek, pick: (position) => goTo(position) };
+const on = { peek, pick: step };
 const tokenStrip = createTokenStrip(on);
 const stepStrip = createStepStrip(on);
-const slider = el("input", { type: "range", min: 1, max: 1, value: 1, class: "rt-slider", "aria-label": "Step", oninput: () => goTo(slider.valueAsNumber - 1) });
+const slider = el("input", { type: "range", min: 1, max: 1, value: 1, class: "rt-slider", "aria-label": "Step", oninput: () => step(slider.valueAsNumber - 1) });
 const playButton = button("Play the steps", icon("play"), () => (state.timer ? pause() : play()));
 const speed = el(
   "select",
@@ -32,11 +32,11 @@ const place = el("output", { class: "rt-place" });
 const controls = el(
   "div",
   { class: "rt-controls" },
-  button("First step", icon("first"), () => goTo(0)),
-  button("One step back", icon("back"), () => goTo(shown() - 1)),
+  button("First step", icon("first"), () => step(0)),
+  button("One step back", icon("back"), () => step(shown() - 1)),
   playButton,
-  button("One step on", icon("on"), () => goTo(shown() + 1)),
-  button("Last step", icon("last"), () => goTo(run() ? run().steps.length - 1 : 0)),
+  button("One step on", icon("on"), () => step(shown() + 1)),
+  button("Last step", icon("last"), () => step(run() ? run().steps.length - 1 : 0)),
   slider,
   place,
   speed,
@@ -51,16 +51,18 @@ const stage = el(
   { class: "rt-stage", tabindex: 0, role: "group", "aria-label": "Candidate tree. Left and right: steps. Up and down: tokens. Home, End, Space: first, last, play." },
   picture,
 );
-const details = el("div", { class: "rt-details", "aria-live": "polite" });
+const details = el("div", { class: "rt-details", "aria-live": "polite", hidden: true });
+const forest = el("div", { class: "rt-forest" }, stage, details);
+const hint = el("p", { class: "rt-hint" }, "Point at a token to see where it came from; click to keep it. “+3” opens a closed branch.");
 const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
-const files = createFiles({ source: () => state.text, open: openFile, say: (text) => (summary.textContent = text) });
+const files = createFiles({ source: () => state.text, open: openFile, close: closeFile, say: (text) => (summary.textContent = text) });
 host.replaceChildren(
   el(
     "div",
     { class: "rt-view" },
     el("div", { class: "rt-top" }, el("div", { class: "rt-runs" }, runsBar, raceButton), summary),
     race.element,
-    el("div", { class: "rt-body" }, tokenStrip.element, swapped, stepStrip.element, controls, sentence, stage, details),
+    el("div", { class: "rt-body" }, tokenStrip.element, swapped, stepStrip.element, controls, sentence, forest, hint),
     empty,
   ),
   createLegend(),
@@ -105,6 +107,12 @@ function goTo(position, { keepFollow = false } = {}) {
   state.row = state.pinned = null;
   state.opened = new Set();
   draw();
+}
+
+// A person's own step ends the playing.
+function step(position) {
+  pause();
+  goTo(position);
 }
 
 function peek(position, row = null) {
@@ -220,9 +228,12 @@ function spotOf(row) {
 function select(row) {
   picture.querySelector(".rt-selected")?.classList.remove("rt-selected");
   const spot = row === null ? undefined : spotOf(row);
-  if (spot) picture.querySelector(`[data-row="${row}"]`)?.classList.add("rt-selected");
-  if (spot) details.replaceChildren(detailsOf(spot));
-  else details.replaceChildren(el("p", { class: "rt-hint" }, "Point at a token to see where it came from; click to keep it. “+3” opens a closed branch."));
+  details.hidden = !spot;
+  if (!spot) return details.replaceChildren();
+  picture.querySelector(`[data-row="${row}"]`)?.classList.add("rt-selected");
+  details.replaceChildren(detailsOf(spot));
+  // Over the half of the tree where the token is not.
+  details.classList.toggle("rt-up", yOf(spot) - stage.scrollTop > stage.clientHeight / 2);
 }
 
 function look(spot) {
@@ -264,7 +275,8 @@ function drawRuns() {
     : passes
     ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
     : ["reading"];
-  if (state.file) figures.unshift(`file: ${state.file}`);
+  files.opened(Boolean(state.file));
+  if (state.file) figures.unshift(`file: ${state.file}${trace.bad || trace.runs.some((r) => !r.turn) ? " (it ends in the middle)" : ""}`);
   else if (now.start.recorded) figures.unshift(`recorded earlier on ${now.start.device}, ${now.start.dtype}: ${now.start.recorded}`);
   summary.textContent = figures.join("  ·  ");
 }
@@ -277,6 +289,14 @@ function openFile(text, name) {
   show(text);
   setFollow(false);
   goTo(0);
+}
+
+// Back from a file to the conversation's own trace.
+function closeFile() {
+  state.file = "";
+  state.text = "";
+  show("\n");
+  update();
 }
 
 // The newest step of the answer in the chat, a few times a second; runs beside it are not shown.
@@ -309,6 +329,8 @@ function update() {
 
 function show(text) {
   state.text = text;
+  const before = run();
+  const known = trace.runs.length;
   const anew = trace.feed(text);
   if (anew) {
     pause();
@@ -317,6 +339,9 @@ function show(text) {
     counters.drawn = [];
     setFollow(true);
   }
+  const again = trace.runs.findIndex((r) => r.start.label);
+  if (!anew && trace.runs.length > known && again >= 0 && trace.runs[again].turn) state.run = again; // new settings: what they did
+  else if (!anew && before) state.run = Math.max(0, trace.runs.indexOf(before)); // tabs have their order
   counters.steps = trace.runs.reduce((n, r) => n + r.steps.length, 0);
   drawRuns();
   const now = run();
@@ -330,6 +355,7 @@ function show(text) {
 }
 
 watchTree(picture, spotOf, { look, click });
+followButton.hidden = !props.script; // a page by itself has nothing to follow
 setFollow(true);
 watch("value", update);
 window.addEventListener("recap-live", showLive);

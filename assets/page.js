@@ -22,6 +22,13 @@
   new MutationObserver(name).observe(chat, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });
   name();
 
+  // The status once more beside the buttons that stand far below it.
+  const status = document.querySelector("#status");
+  const echo = () => {
+    for (const place of document.querySelectorAll(".rc-echo")) place.textContent = status.innerText.trim();
+  };
+  if (status) new MutationObserver(echo).observe(status, { childList: true, subtree: true, characterData: true });
+
   // A copied question is what was typed.
   chat.addEventListener(
     "click",

@@ -26,7 +26,7 @@ function draw() {
   );
   const questions = picked < 0 ? [] : examples[picked].questions;
   const chips = questions.map((text) =>
-    el("button", { type: "button", class: "rc-chip", onclick: () => trigger("ask", { text }) }, text),
+    el("button", { type: "button", class: "rc-chip", onclick: () => trigger("ask", { text, index: picked }) }, text),
   );
   host.replaceChildren(
     el("div", { class: "rc-thumbs", role: "group", "aria-label": "Examples; each starts a new conversation" }, ...thumbs),
@@ -37,7 +37,7 @@ function draw() {
 function pick(index) {
   picked = index;
   draw();
-  host.querySelectorAll(".rc-thumb")[index].focus();
+  document.querySelector("#box textarea")?.focus(); // its question stands there: Enter asks it
   trigger("pick", { index });
 }
 

@@ -24,6 +24,8 @@ function nameOf(run) {
   return String(run.start.label || DECODERS[run.start.decoder] || run.start.decoder);
 }
 
+const placeOf = (run) => (run.start.label ? 9 : Object.keys(DECODERS).indexOf(run.start.decoder));
+
 function readStep(data) {
   const nodes = data.nodes.map((n, row) => ({
     row,
@@ -115,7 +117,11 @@ function createTrace() {
         run.tokens.push({ text, id: data.first_token, step: -1, row: -1, source: "own" });
       }
       const at = trace.runs.findIndex((other) => nameOf(other) === nameOf(run));
-      trace.runs.splice(at < 0 ? trace.runs.length : at, 1, run); // a decoder that ran again counts anew
+      if (at >= 0) trace.runs[at] = run; // a decoder that ran again counts anew
+      else trace.runs.push(run);
+      // The answer's own run first, the others in one order, whichever ran first.
+      const [answer, ...others] = trace.runs;
+      trace.runs = [answer, ...others.sort((a, b) => placeOf(a) - placeOf(b))];
       current = run;
       return;
     }

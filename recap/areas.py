@@ -23,7 +23,8 @@ import numpy as np
 from .memory import PersistentMemory, Row
 
 BOUNDARIES = {
-    "session": "Recap's memory belongs to this page alone and goes with it.",
+    "session": "Recap's memory belongs to this page alone and goes with it, as the conversation does: a reload "
+    "starts anew.",
     "user": "Recap's memory is kept for the person who is signed in, over pages and visits; without "
     "a sign-in it belongs to this page alone.",
     "shared": "Recap's memory is shared by everybody who uses this server: what the model said to one "

@@ -6,9 +6,10 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -23,9 +24,16 @@ from .targets.base import Target
 from .trace import Turn, step_line, turn_line
 
 
+class Parser(argparse.ArgumentParser):
+    """One sentence for a mistake, without the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"recap: {message} (see {self.prog} --help)\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command -> exit status: 0 done, 2 a mistake in what was asked (one sentence says which)."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m recap",
         description="Training-free speculative decoding for vision-language models.",
     )
@@ -109,7 +117,8 @@ def drafter_from(name: str, options: argparse.Namespace, target: Target) -> Draf
 def open_image(path: str) -> Image.Image:
     """The picture in a file, fully read. Raises ValueError with one sentence."""
     try:
-        with Image.open(path) as picture:
+        # Pillow's remarks on large or damaged files say less than the sentences below
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:
             picture.load()
             return _kept(picture)
     except FileNotFoundError:
@@ -118,10 +127,10 @@ def open_image(path: str) -> Image.Image:
         raise ValueError(f"{path} is a directory, not an image file.") from None
     except Image.DecompressionBombError:
         raise ValueError(f"{path} has too many pixels: make it smaller.") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
-        raise ValueError(
-            f"{path} cannot be read as an image: use a PNG, JPEG, WebP or GIF file."
-        ) from None
+    except UnidentifiedImageError:
+        raise ValueError(f"{path} is not an image: use a PNG, JPEG, WebP or GIF file.") from None
+    except (OSError, SyntaxError, ValueError):
+        raise ValueError(f"{path} cannot be read as an image; it may be damaged.") from None
 
 
 def _kept(picture: Image.Image) -> Image.Image:
@@ -152,6 +161,8 @@ def run_ask(options: argparse.Namespace) -> int:
     """`python -m recap ask`."""
     if options.max_new_tokens < 1:
         raise ValueError("--max-new-tokens must be at least 1.")
+    if not all(question.strip() for question in (options.question, *options.turn)):
+        raise ValueError("A question is empty: ask something.")
     images = [open_image(path) for path in options.image]
     trace = _open_trace(options.trace)
     try:

@@ -66,7 +66,9 @@ def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
     ("words", "says"),
     [
         (("hi", "--image", "nowhere.png"), "There is no image file nowhere.png."),
-        (("hi", "--image", __file__), "cannot be read as an image"),
+        (("hi", "--image", __file__), "is not an image: use a PNG"),
+        ((" ",), "A question is empty: ask something."),
+        (("hi", "--turn", ""), "A question is empty"),
         (("hi", "--max-new-tokens", "0"), "--max-new-tokens must be at least 1"),
         (("hi", "--model", "./nowhere"), "There is no model directory"),
         (("hi", "--budget", "many"), 'a number of candidates (0 or more) or "auto", not "many"'),
@@ -87,6 +89,16 @@ def test_mistakes_get_one_sentence(words, says, model, capsys):
     assert says in err
     assert err.startswith("recap: ")
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("ask",), ("ask", "hi", "--decoder", "fast"), ("fly",)])
+def test_a_mistyped_command_gets_one_sentence(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("recap: ")
+    assert len(said.strip().splitlines()) == 1
 
 
 def test_an_image_for_a_text_model_is_refused(model, capsys, tmp_path):

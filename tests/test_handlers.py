@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recap.service import ModelLoader, Sessions
-from recap.ui import texts
+from recap.ui import running, texts
 from recap.ui.examples import load_examples
 from recap.ui.handlers import Handlers
 
@@ -114,13 +114,14 @@ def test_a_question_is_shown_then_answered_then_compared(page):
     assert "value" not in page.shows["box"]  # what was typed meanwhile stays
     assert page.charts() == set()
     page.compare()
-    assert page.charts() == {"levels", "speed", "accepted", "warming"}
+    assert page.charts() == {"levels", "speed", "accepted"}
     page.ask("7 8")
     assert "levels_all" in page.charts()  # the conversation has more than one turn now
 
 
-def test_beside_a_decoder_only_plain_values_are_sent():
+def test_beside_a_decoder_only_plain_values_are_sent(monkeypatch):
     """A component's properties, or a component left out, would cost the decoder 10 ms an update."""
+    monkeypatch.setattr(running, "FIRST_S", 0.05)
     page = Page(SlowTarget(seed=3, eos=False))
     page.begin(" ".join(["5 6 7"] * 3))
     answered = page.answer()
@@ -142,7 +143,7 @@ def test_tree_table_and_charts_follow_clear_and_undo(page):
     page.take(page.handlers.undo(page.id))
     assert page.shows["trace"] == first
     assert "Recap" in page.shows["results"]
-    assert page.charts() == {"levels", "speed", "accepted", "warming"}
+    assert page.charts() == {"levels", "speed", "accepted"}
     assert page.shows["box"]["value"]["text"] == "7 8"
     assert len(page.words()) == 2
     page.take(page.handlers.undo(page.id))
@@ -181,7 +182,9 @@ def test_of_two_questions_at_once_the_later_one_is_answered(page):
 def test_stop_before_the_answer_began(page):
     page.begin(QUESTION)
     page.handlers.stop(page.id)
-    assert page.answer() == []
+    ((live, status, _),) = page.answer()
+    assert live == ""
+    assert "stopped before it began" in status
     assert page.session.turns == []
     assert "stopped before it began" in page.shows["status"]
     page.ask("7 8")

@@ -160,6 +160,65 @@ def test_what_needs_an_answer_waits_for_one(person):
     person.until(lambda: all(b.is_disabled() for b in buttons), "buttons that are off again")
 
 
+def test_a_picked_example_is_asked_by_enter_and_its_questions_keep_their_image(person):
+    """The box has the focus; after Clear a question of the example still comes with its picture."""
+    page = person.page
+    person.pick(0)
+    page.keyboard.press("Enter")
+    person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")
+    page.locator("#clear").click()
+    person.until(lambda: not person.answers, "an empty chat")
+    pictures = page.locator("#chat .user-row button img")
+    page.locator(".rc-chip").first.click()
+    person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")
+    assert pictures.count() == 1
+    page.locator(".rc-chip").nth(1).click()  # a follow-up: the image is there already
+    person.until(lambda: len(person.answers) == 2 and "tokens a pass" in person.status, "an answer")
+    assert pictures.count() == 1
+
+
+def test_what_is_refused_before_any_answer_is_said(person, tmp_path):
+    """The status line keeps its sentence where there is nothing else to show."""
+    said = person.page.locator("#status .rc-status")
+    person.send()
+    person.until(lambda: "Type a question first." in said.inner_text(), "the sentence")
+    fake = tmp_path / "fake.png"
+    fake.write_bytes(b"no image at all")
+    person.upload(fake)
+    person.until(lambda: person.page.locator("#box img").count() == 1, "the file")
+    person.type("What is it?")
+    person.send()
+    person.until(lambda: "is not an image" in said.inner_text(), "the sentence")
+    table = person.page.locator("#results")
+    person.until(lambda: "After an answer" in table.inner_text(), "the table's place, as before")
+    assert "is not an image" in said.inner_text()
+
+
+def test_a_step_of_ones_own_ends_the_playing(person):
+    person.pick(0)
+    person.ask()
+    person.button("First step").click()
+    person.button("Play the steps").click()
+    person.page.locator(".rt-group").nth(2).click()
+    assert person.place()[0] == 2
+    assert person.button("Play the steps").count() == 1, "it does not play any more"
+
+
+def test_a_file_is_closed_again_and_half_a_file_is_said(person, tmp_path):
+    page = person.page
+    person.pick(0)
+    person.ask()
+    own = page.locator(".rt-summary").inner_text()
+    whole = synthetic_trace(steps=6, nodes=8)
+    half = tmp_path / "half.ndjson"
+    half.write_text("\n".join(whole.splitlines()[:4]) + "\n")
+    person.trace(half)
+    assert "it ends in the middle" in page.locator(".rt-summary").inner_text()
+    page.get_by_role("button", name="close the file").click()
+    assert page.locator(".rt-summary").inner_text() == own
+    assert page.get_by_role("button", name="close the file").count() == 0
+
+
 def test_which_tokens_need_the_image(person):
     """Led along the answer with another image: tokens that change are marked in both strips, and said."""
     page = person.page
@@ -870,6 +929,10 @@ def test_texts_that_try_to_break_out(person, tmp_path):
         assert alone.locator(".rt-place").inner_text() == "1 / 12"
         assert alone.locator("img, b").count() == 0
         assert "broken" not in alone.title()
+        assert "“<b>What</b> & <img src=x onerror=y>?” · synthetic · cpu · float32 ·" in (
+            alone.locator("body").inner_text()
+        )
+        assert alone.get_by_role("button", name="Follow the newest step").count() == 0
         assert watch.faults == []
     finally:
         context.close()
@@ -907,6 +970,8 @@ def test_accessibility(visit, dark):
     person = visit().open(dark=dark)
     person.pick(0)
     person.ask()
+    person.compared()
+    person.ask("What can you do?")
     person.compared()
     person.page.locator("#warming .js-plotly-plot").wait_for()
     person.page.get_by_text("Settings of Recap").click()

@@ -102,7 +102,7 @@ def test_charts_say_n_model_hardware_dtype():
         charts.warming_chart([made], measured=said),
     ):
         title = figure.layout.title.text
-        for word in ("n = 1 turn", "model", "cpu", "threads", "float32"):
+        for word in ("n = 1 turn", "model", "cpu", "thread", "float32"):
             assert word in title
 
 

@@ -105,6 +105,7 @@ def synthetic_trace(
     random_ = random.Random(seed)
     table = decoder == "token_recycling"
     head = {"first_token": 0, "first_text": "The", "prompt_tokens": 61, "turn": seed}
+    head["question"] = "<b>What</b> & <img src=x onerror=y>?" if nasty else "What is it?"
     lines = [start_line(decoder=decoder, model="synthetic", device="cpu", dtype="float32", **head)]
     ids = [0]
     for index in range(steps):

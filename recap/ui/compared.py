@@ -53,12 +53,19 @@ class Compared:
 
     def _compare(self, id_: str, chosen: list[str], **how: bool) -> Iterator[Live]:
         session = self.known(id_)
+        yield self.unchanged(session)
         if session is None:
             return
         for progress in work.compare(session, chosen, **how):
             name = DECODER_NAMES[progress.decoder]
             table = texts.table_or_nothing(session, running=f"{name}: {progress.phase}")
             yield progress.live, texts.status(*session.said), table
+
+    def unchanged(self, session: Session | None) -> Any:
+        """The status and the table as they stand: an event that yields nothing would empty them."""
+        if session is None:
+            return gr.skip(), gr.skip(), gr.skip()
+        return "", texts.status(*session.said), texts.table_or_nothing(session)
 
     def again(self, id_: str, *changed: Any) -> Iterator[Live]:
         """Recap once more on the last turn, with the settings as they stand now."""
@@ -96,7 +103,7 @@ class Compared:
         if session is None or session.pending or session.answering:
             return gr.skip()
         if not session.turns:
-            return {self.parts.live: ""}
+            return {self.parts.live: "", self.parts.status: texts.status(*session.said)}
         return self.everything(session) | {self.parts.status: texts.status(*session.said)}
 
     # ---- the session as components show it
@@ -135,8 +142,9 @@ class Compared:
         found: Updates = {
             p.speed: charts.speed_chart(record.paces, measured=this),
             p.accepted: charts.accepted_chart(turns, measured=whole),
-            p.warming: charts.warming_chart(turns, measured=whole),
         }
+        if len(turns) > 1:  # one point is no course
+            found[p.warming] = charts.warming_chart(turns, measured=whole)
         if charts.level_counts([record]):
             found[p.levels] = charts.levels_chart([record], measured=this, title="This turn")
         both = [r for r in turns if {"recap", "token_recycling"} <= r.runs.keys()]

@@ -152,6 +152,7 @@ class Handlers(Compared):
         session = self.known(id_)
         question = session.take() if session is not None else None
         if session is None or question is None:
+            yield self.unchanged(session)
             return
         session.answering = question
         reply = session.messages[question.at + 1]
@@ -174,6 +175,7 @@ class Handlers(Compared):
         except ValueError as error:
             reply["content"] = texts.verbatim(str(error))
             session.said = (str(error), "error")
+            yield "", texts.status(*session.said), texts.table_or_nothing(session)
         finally:
             session.answering = None
 
@@ -273,7 +275,12 @@ class Handlers(Compared):
         """A suggested question was pressed: it is asked at once, with the image that waits in the box;
         other words that wait there stay."""
         p, waiting = self.parts, message or {}
-        asked = {"text": str(event._data["text"]), "files": waiting.get("files") or []}
+        files, session = waiting.get("files") or [], self.known(id_)
+        picked = event._data.get("index")
+        if not files and not (session and any(asked.paths for asked in session.asked)):
+            known = isinstance(picked, int) and 0 <= picked < len(self.examples)
+            files = [str(self.examples[picked].path)] if known else []  # its questions are about it
+        asked = {"text": str(event._data["text"]), "files": files}
         suggested = {question for example in self.examples for question in example.questions}
         typed = waiting.get("text") or ""
         for updates in self.begin(asked, decoder, id_, request, *changed):

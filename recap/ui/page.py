@@ -56,6 +56,7 @@ def build(
             with gr.Row():
                 p.again = gr.Button("Run the last turn again with these settings", size="sm")
                 p.forget = gr.Button("Empty all memories of this page", size="sm")
+            gr.HTML(texts.ECHO, apply_default_css=False)
         gr.HTML(texts.WORDS, apply_default_css=False, elem_id="words")
         p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
         wire(demo, p, handlers)
@@ -77,6 +78,7 @@ def compare_column(p: SimpleNamespace) -> None:
         "Compare now: run them all again, in another order", size="sm", elem_id="anew"
     )
     p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
+    gr.HTML(texts.ECHO, apply_default_css=False)
 
 
 def plot(name: str) -> gr.Plot:

@@ -101,7 +101,7 @@ def _reading(conversation: Conversation) -> str:
 
 def _head(answer_: Answer, record: TurnRecord, label: str) -> dict[str, Any]:
     """The run's `start` line as data. turn: the page tells one turn from the next by it."""
-    more = {"label": label} if label else {}
+    more = {"question": record.question} | ({"label": label} if label else {})
     return json.loads(answer_.start_line()) | {"turn": record.key} | more
 
 
@@ -130,7 +130,8 @@ def summary(turn: Turn) -> str:
     """The status line of a finished answer."""
     how = {"eos": "done", "length": "cut at the longest answer allowed", "stopped": "stopped"}
     return (
-        f"{how.get(turn.finish_reason, turn.finish_reason)}: {turn.tokens} tokens in {turn.passes} passes, "
+        f"{how.get(turn.finish_reason, turn.finish_reason)}: {turn.tokens} tokens in {turn.passes} "
+        f"{'pass' if turn.passes == 1 else 'passes'}, "
         f"{turn.tokens_per_pass:.2f} tokens a pass, {turn.tokens_per_s:.0f} tokens/s"
         f" (prompt: {turn.prompt_tokens - turn.cached_tokens} new tokens read in {turn.prefill_s:.2f} s)"
     )

@@ -59,7 +59,14 @@ WORDS = """
 </dl></details>
 """
 
+BRIEF_S = 0.3
+"""Decoding that took less says little about speed."""
+
 KNOWS = "Pick an example above, or upload an image, and ask."
+
+
+ECHO = '<p class="rc-echo rc-soft" aria-hidden="true"></p>'
+"""Where the status line is shown once more, beside buttons that stand far below it (assets/page.js)."""
 
 
 def status(text: str, kind: str = "") -> str:
@@ -90,7 +97,7 @@ def hardware(device: str) -> str:
 
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    return f"{device}, {torch.get_num_threads()} threads"
+    return f"{device}, {count(torch.get_num_threads(), 'thread')}"
 
 
 def measured(turn: Turn, *, n: str) -> str:
@@ -138,17 +145,17 @@ def identical_line(record: TurnRecord) -> str:
     """ "identical output: yes", or where the first difference is and how close the choice was there."""
     name, reference = reference_of(record)
     limit = compared_tokens(record)
-    n = len(record.runs)
-    if n < 2:
+    runs = runs_of(record)
+    if len(runs) < 2:
         return '<p class="rc-same">identical output: not compared yet</p>'
     wrong = []
-    for decoder, turn in runs_of(record).items():
+    for decoder, turn in runs.items():
         place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
         if place is not None:
             gap = record.gaps.get(decoder, Gap(place + 1))
             wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(gap)}")
     if not wrong:
-        return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({n} decoders, token for token)</p>'
+        return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({len(runs)} runs, token for token)</p>'
     rounding = ""
     if reference.dtype != "float32":
         rounding = (
@@ -241,11 +248,14 @@ def verdict(record: TurnRecord) -> str:
         if recap.passes != table.passes
         else f"Recap and Token Recycling both needed {recap.passes} passes."
     )
+    brief = ""
+    if recap.decode_s < BRIEF_S:
+        brief = " One run each, and a short one: another run may well turn the order of the speeds."
     if fastest == "recap":
-        return f'<p class="rc-soft">{passes} Recap was the fastest in this turn.</p>'
+        return f'<p class="rc-soft">{passes} Recap was the fastest in this turn.{brief}</p>'
     return (
         f'<p class="rc-soft">{passes} On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: '
-        f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}.</p>"
+        f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}.{brief}</p>"
     )
 
 

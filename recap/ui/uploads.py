@@ -77,8 +77,8 @@ def read(path: str | Path, limits: Limits | None = None) -> Picture:
             wide, high = picture.size
             if wide * high > limits.pixels:
                 raise ValueError(
-                    f"“{name}” has {wide} x {high} pixels, and {limits.pixels / 1e6:.0f} million "
-                    "are the most: make it smaller."
+                    f"“{name}” has {wide * high / 1e6:.0f} million pixels ({wide} x {high}), and "
+                    f"{limits.pixels / 1e6:.0f} million are the most: make it smaller."
                 )
             return Picture(_upright(picture, name, limits), _frames(picture, name))
     except UnidentifiedImageError:
