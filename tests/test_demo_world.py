@@ -191,7 +191,7 @@ ASKED = [
     ("sign-arrow.png", "sign", 187, "What does the sign say?", lambda f: [f["word"]]),
     ("bar-days.png", "bar", 8, "How many bars are there?", lambda f: [len(f["labels"])]),
     ("receipt.png", "receipt", 8, "What is the total?", lambda f: [f["total"]]),
-    ("scene-garden.png", "scene", 39, "How many shapes are there?", lambda f: [len(f["things"])]),
+    ("scene-garden.png", "scene", 58, "How many shapes are there?", lambda f: [len(f["things"])]),
     ("table-two.png", "table", 5, "Who is in the table?", lambda f: f["names"]),
     ("pie.png", "pie", 2, "How many slices are there?", lambda f: [len(f["slices"])]),
 ]

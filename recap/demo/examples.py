@@ -45,12 +45,13 @@ _add("menu", "menu", 0, "A menu",
      ["What can I buy here and for how much?", "Name the cheapest item."],
      ["Transcribe it as a Markdown table."],
      ["Describe everything in detail."])  # fmt: skip
-_add("scene-garden", "scene", 39, "Shapes in a field",
+_add("scene-garden", "scene", 58, "Shapes in a field",
      ["Describe the picture.", "How many shapes are there?"],
-     ["Describe everything in detail."],
+     ["Describe everything in detail.", "Where is the orange star?"],
      ["List everything as a numbered list."])  # fmt: skip
-_add("scene-few", "scene", 46, "A quiet scene",
+_add("scene-few", "scene", 37, "A quiet scene",
      ["Describe the image in full sentences.", "How many shapes do you see in the picture?"],
+     ["Is there a green star?", "What is in the centre?"],
      ["List all shapes.", "Name the shapes briefly."],
      ["Show the shapes as a Markdown table."])  # fmt: skip
 _add("sign-arrow", "sign", 187, "A sign with an arrow",
