@@ -53,10 +53,10 @@ def run_of(clock: Clock, turn: Turn) -> Run:
     )
 
 
-def in_library(target: Target, decoder: str, example: Example, most: int) -> Run:
+def in_library(target: Target, decoder: str, example: Example, question: str, most: int) -> Run:
     """The answer as `recap.stream` gives it, recording on as on the page."""
     conversation = Conversation(target)
-    conversation.ask(QUESTION, [read_image(example.path)])
+    conversation.ask(question, [read_image(example.path)])
     drafter = make_drafter(decoder, vocab_size=target.vocab_size)
     answer, clock = stream(conversation, drafter, max_new_tokens=most), Clock()
     for _ in clock.time(answer):
@@ -65,11 +65,13 @@ def in_library(target: Target, decoder: str, example: Example, most: int) -> Run
     return run_of(clock, answer.turn)
 
 
-def on_the_page(person: Person, sessions: Sessions, decoder: str) -> Run:
+def on_the_page(
+    person: Person, sessions: Sessions, decoder: str, example: int, question: str
+) -> Run:
     """The answer on a page of its own, asked and awaited as a person does."""
-    person.pick(0)
+    person.pick(example)
     person.decoder(DECODER_NAMES[decoder])
-    person.ask(QUESTION)
+    person.ask(question)
     record = list(sessions)[-1].turns[-1]
     return run_of(record.clocks[decoder], record.runs[decoder])
 
@@ -109,6 +111,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=400, help="longest answer")
     parser.add_argument("--threads", type=int, default=1, help="of the model")
     parser.add_argument("--decoders", default="recap,autoregressive")
+    parser.add_argument("--example", type=int, default=0, help="number of the example image")
+    parser.add_argument("--question", default=QUESTION)
     parser.add_argument("--trace", type=Path, help="a trace file to scrub, n times")
     arguments = parser.parse_args()
     if chromium_path() is None:
@@ -118,7 +122,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     target = load_target(arguments.model)
     loader, sessions = ModelLoader(arguments.model, lambda: target), Sessions()
-    example = load_examples()[0]
+    example = load_examples()[arguments.example]
     with served(loader, sessions, arguments.tokens) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
         if arguments.trace:
@@ -135,10 +139,11 @@ def main() -> None:
             library: list[Run] = []
             seen: list[Run] = []
             for _ in range(arguments.n):
-                library.append(in_library(target, decoder, example, arguments.tokens))
+                asked = arguments.question
+                library.append(in_library(target, decoder, example, asked, arguments.tokens))
                 context = browser.new_context()
                 person = Person(context.new_page(), address).open()
-                seen.append(on_the_page(person, sessions, decoder))
+                seen.append(on_the_page(person, sessions, decoder, arguments.example, asked))
                 context.close()
             print(json.dumps(figures(decoder, library, seen)), flush=True)
         browser.close()
