@@ -42,3 +42,13 @@ def test_the_language_half_is_packed_and_the_rest_is_not(tmp_path):
 def test_not_on_a_gpu_nor_in_doubles():
     assert not packed.available(torch.device("cuda"), torch.bfloat16)
     assert not packed.available(CPU, torch.float64)
+
+
+@here
+def test_kernels_are_made_at_load_as_far_as_the_time_allows(monkeypatch):
+    layers = nn.Sequential(nn.Linear(48, 40), nn.Linear(40, 48, bias=False))
+    assert packed.warm(layers) == 0, "nothing is packed"
+    packed.pack(layers)
+    assert packed.warm(layers, layers) == packed.WARM_ROWS
+    monkeypatch.setattr(packed, "WARM_S", 0.0)
+    assert packed.warm(layers) == 0

@@ -88,6 +88,7 @@ class TransformersTarget:
         if packed:
             fast.pack(self._language)
             self._head = fast.PackedLinear(self._head)  # a copy: it may be the embedding's weight
+            fast.warm(self._language, self._head)
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
         self._static: StaticPass | None = None
