@@ -95,7 +95,7 @@ def test_evicting_gives_memory_back_and_nothing_before_there_is_any(target):
     generate(conversation, make_drafter("recap", vocab_size=target.vocab_size), max_new_tokens=4)
     assert conversation.kv_bytes > 0
     state = conversation.state
-    rows, length = weakref.ref(state.cache._rows), state.length
+    rows, length = weakref.ref(state.cache.rows), state.length
     gc.disable()
     conversation.evict()
     gc.enable()

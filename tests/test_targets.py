@@ -527,14 +527,14 @@ def test_cache_keeps_a_branch_in_place_and_grows():
     cache = KVCache(2)
     numbered(cache, range(5))
     numbered(cache, range(5, 12))
-    place = cache._rows.data_ptr()
+    place = cache.rows.data_ptr()
     cache.keep(5, [0, 2, 3, 6])
     assert held(cache, 0) == [0, 1, 2, 3, 4, 5, 7, 8, 11]
     assert held(cache, 1) == [1000 + v for v in (0, 1, 2, 3, 4, 5, 7, 8, 11)]
     numbered(cache, range(20, 23))
     cache.keep(9, [0, 1])
     assert held(cache, 0)[-2:] == [20, 21]
-    assert cache._rows.data_ptr() == place
+    assert cache.rows.data_ptr() == place
     twin = copy.deepcopy(cache)
     before, old = held(cache, 1), cache.capacity
     numbered(cache, range(30, 30 + old))
@@ -559,5 +559,5 @@ def test_cache_views_are_the_store_itself():
     ones = torch.ones(1, 2, 3, 4)
     keys, values = cache.update(ones, 2 * ones, 0)
     assert keys.shape == (1, 2, 3, 4)
-    assert keys.data_ptr() == cache._rows.data_ptr()
+    assert keys.data_ptr() == cache.rows.data_ptr()
     assert values.unique().tolist() == [2.0]
