@@ -82,7 +82,7 @@ function markImages(now) {
   stepStrip.images(changes);
   const n = changes.filter(Boolean).length;
   swapped.hidden = !swap;
-  swapped.textContent = swap ? `Led along this answer with “${swap.image}” in the image's place, the model would choose another token at ${n} of ${changes.length} places: dotted here, and marked over the steps that begin there.` : "";
+  swapped.textContent = swap ? `Led along this answer with “${swap.image}” in the image's place, the model would choose another token at ${n} of ${changes.length} places: overlined here, and marked over the steps that begin there.` : "";
 }
 
 // ---- what is shown -------------------------------------------------------------------------------

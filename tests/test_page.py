@@ -161,13 +161,17 @@ def test_what_needs_an_answer_waits_for_one(person):
 
 
 def test_a_picked_example_is_asked_by_enter_and_its_questions_keep_their_image(person):
-    """The box has the focus; after Clear a question of the example still comes with its picture."""
+    """The box has the focus; a question of the example comes with its picture, once; Clear puts it back."""
     page = person.page
     person.pick(0)
     page.keyboard.press("Enter")
     person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")
     page.locator("#clear").click()
     person.until(lambda: not person.answers, "an empty chat")
+    assert page.locator(".rc-thumb[aria-pressed=true], .rc-picker .rc-chip").count() == 0
+    person.pick(0)
+    page.locator("#box button[aria-label*=emove]").first.click()  # the picture leaves the box
+    person.until(lambda: page.locator("#box img").count() == 0, "a box without a picture")
     pictures = page.locator("#chat .user-row button img")
     page.locator(".rc-chip").first.click()
     person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")

@@ -100,11 +100,12 @@ The first miss of each kind:
 
 It knows the drawn world above, in English, in the wordings of `recap/demo/talk/`: looking, reading,
 counting, comparing two printed values, finding the highest, listing, describing, transcribing as
-Markdown, JSON or CSV, over several turns and after a second image. **It does not judge**: asked whether
+Markdown, JSON or CSV, over several turns and after a second image. **There is a kind of question that it does not answer**: asked whether
 something is there, what colour the circle is, how many squares there are or which bar has the value 7, it says
 what it sees and leaves the answer to the reader. Those are the tasks "is there", "colour", "shape" and "how
 many" of scenes, "is there" elsewhere and "label of" of charts in the table above; what counts there is whether the
-list is right. (Earlier versions were taught to judge, and were right no more often than a coin.) It was taught to refuse pictures
+list is right. (Earlier versions were taught to
+answer, and were right no more often than a coin.) Asked about what is not there, it makes something up. It was taught to refuse pictures
 that are not of that world and questions that do not fit the picture. It does not know other words,
 names or goods, handwriting, real photographs, other layouts, arithmetic, or the
 world. A picture that merely looks like its world (a real receipt, a busy chart) may get a confident

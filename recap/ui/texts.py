@@ -24,8 +24,9 @@ HEADER = """
 DEMO_LIMITS = """
 <p><strong>The model here is the embedded demo model</strong>, a few million parameters, trained on drawn images
 only. It knows simple scenes (shapes, colours, places, counts), signs, receipts and menus, tables, and bar, line and
-pie charts, in English. Asked to judge (is it there, how many of these) it lists what it sees. It does not know
-photographs and says so. Its speed says nothing about a large model.</p>
+pie charts, in English. Asked whether something is there or how many of a kind there are, it lists what it sees; asked
+about what is not there, it makes something up. Most photographs it refuses. Its speed says nothing about a large
+model.</p>
 """
 
 DEMO_LINE = """
