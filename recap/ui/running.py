@@ -69,9 +69,9 @@ def run(
     """
     answer_ = session.running(stream(conversation, drafter, max_new_tokens=limit, record=True))
     reading, name = _reading(conversation), drafter.name
-    yield Progress(name, reading)  # told before the decoder starts: telling takes the page 10 ms
     worker = _Worker(answer_)
     try:
+        yield Progress(name, reading)
         begun, pause, head = time.monotonic(), FIRST_S, {}
         while not worker.ended(pause):
             now = time.monotonic()
