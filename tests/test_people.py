@@ -316,6 +316,7 @@ def test_a_full_device_is_one_sentence_and_the_others_go_on(place):
     finish(work.answer(unlucky, "5 6", [], "recap", max_new_tokens=2))
     going = work.answer(other, "5 6", [], "recap", max_new_tokens=4)
     next(going)
+    until(lambda: other._answer.turn is not None)  # made, though nobody has read it yet
     before = list(unlucky.conversation.ids)
     target.full_at = place
     with pytest.raises(DeviceFullError, match=r"^The device's memory was full and [^\n]+\.$"):
