@@ -40,7 +40,9 @@ function createFiles({ source, open, close, say }) {
 // there it may be written as an escape; so no tag can begin in it.
 function webPage(trace) {
   const close = "<" + "/script>";
-  const start = JSON.parse(trace.slice(0, trace.indexOf("\n")));
+  const probe = createTrace(); // a file's first line may be damaged
+  probe.feed(trace);
+  const start = probe.runs[0].start;
   const words = [start.question && `“${start.question}”`, start.model, start.device, start.dtype, new Date().toISOString().slice(0, 10)];
   const about = words.filter(Boolean).join(" · ").replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
   const safe = trace.replace(/</g, "\\u003c");

@@ -113,11 +113,11 @@ class KVCache(Cache):
         wanted = -(-wanted // GRAIN) * GRAIN
         _, heads, _, width = like.shape
         devices = self._devices or (like.device,) * len(self.layers)
-        blocks = []
+        blocks: list[torch.Tensor] = []
         for device, run in groupby(devices):
             shape = (len(list(run)), 2, 1, heads, wanted, width)
             blocks.append(torch.empty(shape, dtype=like.dtype, device=device))
-        for new, old in zip(blocks, self._blocks, strict=bool(self._blocks)):
+        for new, old in zip(blocks, self._blocks, strict=False):
             new[..., : self.capacity, :] = old
         self._blocks = blocks
         self._views = [(both[0], both[1]) for block in blocks for both in block]
