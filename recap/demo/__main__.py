@@ -1,4 +1,7 @@
-"""`python -m recap.demo`: draw the pool, train, export, measure, draw the examples."""
+"""`python -m recap.demo`: draw the pool, train, export, measure, draw the examples.
+
+`train` makes the demo model, `twin` its LLaVA-NeXT twin from the same `--work`.
+"""
 
 import argparse
 import json
@@ -15,18 +18,22 @@ from recap.demo import (
     stage,
     train_eye,
     train_tongue,
+    train_twin,
+    twin,
+    views,
 )
 
 ASSETS = Path(__file__).parents[2] / "assets"
-STAGES = {
-    "eye": "the vision tower, on marks of cells",
-    "lesson": "the vision tower, a lesson of signs",
-    "tongue": "the language half, on dialogues",
-    "drill": "the language half, mostly on short questions",
+STAGES = {  # name: what learns there, and how many samples a step has
+    "eye": ("the vision tower, on marks of cells", train_eye.BATCH),
+    "lesson": ("the vision tower, a lesson of signs", 32),
+    "tongue": ("the language half, on dialogues", train_tongue.BATCH),
+    "drill": ("the language half, mostly on short questions", train_tongue.BATCH),
 }
-
-BATCHES = {"eye": train_eye.BATCH, "lesson": 32, "tongue": train_tongue.BATCH,
-           "drill": train_tongue.BATCH}  # fmt: skip
+TWIN_STAGES = {
+    "sight": ("tower and projector, from the demo model's eye", train_twin.BATCH),
+    "voice": ("the language half, on dialogues about overview and tiles", train_tongue.BATCH),
+}
 
 
 def _export(work: Path, to: Path, machine: str, notes: str) -> None:
@@ -35,20 +42,27 @@ def _export(work: Path, to: Path, machine: str, notes: str) -> None:
     net = model.build()
     net.load_state_dict(stage.load(latest)["net"])
     export.export(net, export.saved_tokenizer(work), to)
-    stages = []
-    for name, what in STAGES.items():
+    _write_record(work, to, net, STAGES, machine=machine, notes=notes)
+
+
+def _export_twin(work: Path, to: Path, machine: str, notes: str) -> None:
+    """The same for the twin."""
+    net = twin.build()
+    net.load_state_dict(stage.load(work / "voice.pt")["net"])
+    export.export(net, export.saved_tokenizer(work), to, export.TILED)
+    _write_record(work, to, net, TWIN_STAGES, machine=machine, notes=notes, family=card.TWIN.tag)
+
+
+def _write_record(work: Path, to: Path, net, stages: dict, **more: str) -> None:
+    """`training.json`, which the card reads."""
+    done = []
+    for name, (what, batch) in stages.items():
         if state := stage.load(work / f"{name}.pt"):
-            batch = BATCHES[name]
-            stages.append({
+            done.append({
                 "stage": name, "what": what, "minutes": round(state["elapsed"] / 60, 1),
                 "steps": state["step"], "samples": state["step"] * batch,
             })  # fmt: skip
-    record = {
-        "parameters": sum(p.numel() for p in net.parameters()),
-        "machine": machine,
-        "notes": notes,
-        "stages": stages,
-    }
+    record = {"parameters": sum(p.numel() for p in net.parameters()), **more, "stages": done}
     (to / "training.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
@@ -56,13 +70,17 @@ def main() -> None:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(prog="python -m recap.demo", description=__doc__)
     sub = parser.add_subparsers(dest="command", required=True)
-    for name in ("pool", "eye", "lesson", "tongue", "drill", "train", "export", "card", "examples"):
+    own = ("pool", "eye", "lesson", "tongue", "drill", "train", "export", "card", "examples")
+    for name in (*own, "views", "sight", "voice", "twin", "export-twin"):
         p = sub.add_parser(name)
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
+        p.add_argument("--twin", type=Path, default=ASSETS / "demo_llava")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
         p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 45, 75),
                        metavar=("EYE", "LESSON", "TONGUE", "DRILL"))  # fmt: skip
+        p.add_argument("--twin-minutes", type=float, nargs=2, default=(27.5, 45),
+                       metavar=("SIGHT", "VOICE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--notes", default="", help="what else is to be told of this training")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
@@ -87,6 +105,16 @@ def main() -> None:
             )  # fmt: skip
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine, args.notes)
+    if does in ("views", "twin"):
+        names = stage.load(args.work / "eye.pt")["marks"]
+        pool.fill(args.work / "views", args.shards, names=names, keep=views.views)
+    if does in ("sight", "twin"):
+        train_twin.train_sight(args.work, args.twin_minutes[0], shards=args.shards)
+    if does in ("voice", "twin"):
+        tok = export.saved_tokenizer(args.work)
+        train_twin.train_voice(args.work, tok, args.twin_minutes[1], shards=args.shards)
+    if does in ("export-twin", "twin"):
+        _export_twin(args.work, args.twin, args.machine, args.notes)
     if does == "card":
         found = evaluate.measure(args.model, args.count, args.photos)
         print(card.write(args.model, found))

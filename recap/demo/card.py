@@ -1,6 +1,7 @@
-"""The model card: what `evaluate.measure` found, as `assets/demo_model/README.md`."""
+"""The model cards: what `evaluate.measure` found, as the README.md beside the weights."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from recap.demo.evaluate import GOALS
@@ -19,12 +20,73 @@ NOTE = {
 }
 
 
-def _table(found: dict) -> str:
-    rows = ["| picture | what it holds | right | goal |", "| --- | --- | --- | --- |"]
+@dataclass(frozen=True)
+class Words:
+    """What the card of a family says of itself; `{...}` stands for what was measured."""
+
+    tag: str
+    what: str
+    processor: str
+    goals: bool
+    training: str
+    commands: str
+
+
+FIRST = Words(
+    tag="qwen2.5-vl",
+    what="""\
+# The demo model of Recap
+
+A Qwen2.5-VL (`Qwen2_5_VLForConditionalGeneration`, M-RoPE, 2 x 2 merging) of
+{parameters:.1f} million parameters, trained from nothing on pictures that a seeded
+generator draws. It exists so that the demo runs on a real image without a model hub. It says nothing
+about how a model of 7 billion parameters answers or how fast it decodes.""",
+    processor="Qwen2VLImageProcessorPil",
+    goals=True,
+    training="""\
+First the vision tower learns to name what lies in every 28 x 28 cell and
+what that belongs to; then the language half learns dialogues on top of the frozen tower, at the end
+mostly short questions. Learning rates fall over a budget of minutes, so another machine gets through
+more or fewer samples; pictures and words depend on their seeds alone.""",
+    commands="""\
+python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
+python -m recap.demo card --count {of} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file""",
+)
+TWIN = Words(
+    tag="llava-next",
+    what="""\
+# The LLaVA-NeXT twin of Recap's demo model
+
+A LLaVA-NeXT (`LlavaNextForConditionalGeneration`: a CLIP tower, an overview and one or two tiles of
+each picture with newline tokens, plain positions, a Qwen2 for the words) of {parameters:.1f} million parameters,
+taught what [the demo model](../demo_model/README.md) knows, on the same drawn pictures. It exists so
+that the decoders can be measured on trained weights of both families without a model hub. It is the
+less accurate of the two, and it says nothing about how a model of 7 billion parameters answers or how
+fast it decodes.""",
+    processor="LlavaNextImageProcessorPil",
+    goals=False,
+    training="""\
+First tower and projector learn to make of every crop the tokens that the
+demo model's eye makes of what lies there; then the demo model's language half, its starting point,
+learns to read overview and tiles at plain positions, with tower and projector frozen. Learning rates
+fall over a budget of minutes, so another machine gets through more or fewer samples; pictures and
+words depend on their seeds alone.""",
+    commands="""\
+python -m recap.demo train --work /tmp/demo --model /tmp/first   # the first model, which is the twin's teacher
+python -m recap.demo twin --work /tmp/demo             # draws its views, trains, exports; resumes from --work
+python -m recap.demo card --model assets/demo_llava --count {of} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file""",
+)
+
+
+def _table(found: dict, goals: bool) -> str:
+    rows = ["| picture | what it holds | right |", "| --- | --- | --- |"]
+    if goals:
+        rows = [f"{rows[0]} goal |", f"{rows[1]} --- |"]
     for k in found["kinds"]:
         share = 100 * k["right"] / k["of"]
+        row = f"| {k['kind']} | {NOTE[k['kind']]} | {share:.1f} % of {k['of']} |"
         goal = f"{GOALS[k['kind']]} %" if k["kind"] in GOALS else ""
-        rows.append(f"| {k['kind']} | {NOTE[k['kind']]} | {share:.1f} % of {k['of']} | {goal} |")
+        rows.append(f"{row} {goal} |" if goals else row)
     return "\n".join(rows)
 
 
@@ -55,7 +117,8 @@ def _points(questions: int) -> int:
 def write(folder: Path, found: dict) -> Path:
     """Write the card; training's own record is read from `training.json` beside it."""
     record = json.loads((folder / "training.json").read_text())
-    guess, photos = found["guess"], found["photographs"]
+    guess, photos, of = found["guess"], found["photographs"], found["kinds"][0]["of"]
+    words = TWIN if record.get("family") == TWIN.tag else FIRST
     stages = "\n".join(
         f"| {s['stage']} | {s['what']} | {s['minutes']:.0f} | {s['steps']:,} | {s['samples']:,} |"
         for s in record["stages"]
@@ -68,25 +131,20 @@ def write(folder: Path, found: dict) -> Path:
     )
     text = f"""---
 license: apache-2.0
-tags: [demo, qwen2.5-vl, synthetic]
+tags: [demo, {words.tag}, synthetic]
 ---
 
-# The demo model of Recap
-
-A Qwen2.5-VL (`Qwen2_5_VLForConditionalGeneration`, M-RoPE, 2 x 2 merging) of
-{record["parameters"] / 1e6:.1f} million parameters, trained from nothing on pictures that a seeded
-generator draws. It exists so that the demo runs on a real image without a model hub. It says nothing
-about how a model of 7 billion parameters answers or how fast it decodes.
+{words.what.format(parameters=record["parameters"] / 1e6)}
 
 ## Held-out accuracy
 
-Pictures from seeds that training never used, through the stock `Qwen2VLImageProcessorPil`, greedy
+Pictures from seeds that training never used, through the stock `{words.processor}`, greedy
 decoding in float32 of the bfloat16 weights in this folder. An answer is right if the facts that it
 states (numbers, names, colours, places, yes and no) are those of the reference, in order. Half of the
-questions open a dialogue, half come after some turns of it (the reference's). With {found["kinds"][0]["of"]} questions of a kind a share is
-sure to about {_points(found["kinds"][0]["of"])} points.
+questions open a dialogue, half come after some turns of it (the reference's). With {of} questions of a kind a share is
+sure to about {_points(of)} points.
 
-{_table(found)}
+{_table(found, words.goals)}
 
 {seen}
 
@@ -124,16 +182,12 @@ So text here is easier to draft than that of a large model, and speed measured o
 | --- | --- | --- | --- | --- |
 {stages}
 
-Machine: {record["machine"]}. First the vision tower learns to name what lies in every 28 x 28 cell and
-what that belongs to; then the language half learns dialogues on top of the frozen tower, at the end
-mostly short questions. Learning rates fall over a budget of minutes, so another machine gets through
-more or fewer samples; pictures and words depend on their seeds alone.
+Machine: {record["machine"]}. {words.training}
 
 {record.get("notes", "")}
 
 ```sh
-python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
-python -m recap.demo card --count {found["kinds"][0]["of"]} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file
+{words.commands.format(of=of)}
 ```
 
 `python -m recap.demo card` took {found["seconds"] / 60:.0f} minutes for this card, on one thread.

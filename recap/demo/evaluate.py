@@ -16,7 +16,10 @@ from random import Random
 
 import torch
 from PIL import Image
-from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoModelForImageTextToText, AutoTokenizer
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from recap.demo import dialogue, world
@@ -93,37 +96,42 @@ def questions(kind: str, count: int, seed: str = "card") -> Iterator[Question]:
 
 
 class Reader:
-    """The exported model, read back in float32, with the stock processor."""
+    """The exported model, read back in float32, with the stock processor of its family."""
 
     def __init__(self, folder: Path) -> None:
-        self.net = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-        self.net.eval()
+        kind = AutoModelForImageTextToText
+        self.net = kind.from_pretrained(folder, dtype=torch.float32).eval()
         self.tok = AutoTokenizer.from_pretrained(folder)
-        self.eye = Qwen2VLImageProcessorPil.from_pretrained(folder)
+        self.tiled = self.net.config.model_type == "llava_next"
+        processor = LlavaNextImageProcessorPil if self.tiled else Qwen2VLImageProcessorPil
+        self.eye = processor.from_pretrained(folder)
 
-    def prompt(self, q: Question) -> tuple[str, dict | None]:
-        """The rendered chat with its image pads, and the processed image."""
+    def see(self, images: list[Image.Image]) -> tuple[dict[str, torch.Tensor], list[int]]:
+        """The processed images, and how many pads each needs."""
+        seen = dict(self.eye(images=images, return_tensors="pt"))
+        if not self.tiled:
+            return seen, [int(grid.prod()) // 4 for grid in seen["image_grid_thw"]]
+        with torch.no_grad():
+            tokens = self.net.model.get_image_features(**seen, return_dict=True).pooler_output
+        return seen, [len(t) for t in tokens]
+
+    def prompt(self, q: Question, pads: int) -> str:
+        """The rendered chat, its image pads repeated."""
         text = self.tok.apply_chat_template(
             q.messages(), tokenize=False, add_generation_prompt=True
         )
-        if q.image is None:
-            return text, None
-        seen = self.eye(images=[q.image], return_tensors="pt")
-        pads = int(seen["image_grid_thw"].prod()) // 4
-        return text.replace("<|image_pad|>", "<|image_pad|>" * pads, 1), seen
+        return text.replace("<|image_pad|>", "<|image_pad|>" * pads, 1)
 
     def answer(self, asked: list[Question], longest: int = 320) -> list[str]:
         """Greedy answers to a batch of questions."""
-        ready = [self.prompt(q) for q in asked]
-        inputs = self.tok(
-            [text for text, _ in ready], return_tensors="pt", padding=True, padding_side="left"
-        )
+        images = [q.image for q in asked if q.image is not None]
+        more, pads = self.see(images) if images else ({}, [])
+        rest = iter(pads)
+        texts = [self.prompt(q, 0 if q.image is None else next(rest)) for q in asked]
+        inputs = self.tok(texts, return_tensors="pt", padding=True, padding_side="left")
         ids = inputs["input_ids"]
-        more = {"mm_token_type_ids": (ids == IDS["<|image_pad|>"]).long()}
-        seen = [s for _, s in ready if s is not None]
-        if seen:
-            more["pixel_values"] = torch.cat([s["pixel_values"] for s in seen])
-            more["image_grid_thw"] = torch.cat([s["image_grid_thw"] for s in seen])
+        if not self.tiled:
+            more["mm_token_type_ids"] = (ids == IDS["<|image_pad|>"]).long()
         with torch.no_grad():
             out = self.net.generate(
                 input_ids=ids, attention_mask=inputs["attention_mask"], **more,

@@ -7,13 +7,9 @@ from random import Random
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLForConditionalGeneration,
-)
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from recap.demo import eye, model, world
+from recap.demo import eye, model, views, world
 from recap.demo.dialogue import talk
 from recap.demo.model import IDS, SPECIAL
 
@@ -72,15 +68,33 @@ def saved_tokenizer(work: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
+# What the image processors of the two families read beside the weights.
+PIXELS = {"image_mean": list(eye.MEAN), "image_std": list(eye.STD)}
+MERGED = {
+    "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": eye.PATCH,
+    "temporal_patch_size": 2, "merge_size": eye.MERGE, **PIXELS,
+    "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor",
+}  # fmt: skip
+TILED = {
+    "size": {"shortest_edge": views.TILE}, **PIXELS,
+    "crop_size": {"height": views.TILE, "width": views.TILE},
+    "image_grid_pinpoints": views.PINPOINTS,
+    "image_processor_type": "LlavaNextImageProcessor", "processor_class": "LlavaNextProcessor",
+}  # fmt: skip
+
+
 def export(
-    whole: Qwen2_5_VLForConditionalGeneration, tok: PreTrainedTokenizerFast, to: Path
+    whole: PreTrainedModel, tok: PreTrainedTokenizerFast, to: Path, processor: dict = MERGED
 ) -> Path:
-    """Write the checkpoint in bfloat16, whole or not at all; files that are not its own stay."""
+    """Write the checkpoint in bfloat16, whole or not at all; files that are not its own stay.
+
+    `processor` is what becomes preprocessor_config.json.
+    """
     part = to.with_name(to.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     tok.save_pretrained(part)
-    small = Qwen2_5_VLForConditionalGeneration(whole.config)
+    small = type(whole)(whole.config)
     small.load_state_dict(whole.state_dict())
     small = small.to(torch.bfloat16)
     small.generation_config = GenerationConfig(
@@ -88,12 +102,7 @@ def export(
         eos_token_id=[IDS["<|im_end|>"], IDS["<|endoftext|>"]],
     )  # fmt: skip
     small.save_pretrained(part)
-    (part / "preprocessor_config.json").write_text(json.dumps({
-        "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": eye.PATCH,
-        "temporal_patch_size": 2, "merge_size": eye.MERGE, "image_mean": list(eye.MEAN),
-        "image_std": list(eye.STD), "image_processor_type": "Qwen2VLImageProcessor",
-        "processor_class": "Qwen2_5_VLProcessor",
-    }, indent=2) + "\n")  # fmt: skip
+    (part / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
     to.mkdir(parents=True, exist_ok=True)
     for file in part.iterdir():
         file.replace(to / file.name)

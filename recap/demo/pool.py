@@ -3,6 +3,7 @@
 import os
 import pickle
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,28 +39,32 @@ def path(folder: Path, number: int) -> Path:
     return folder / f"shard{number:04d}.pkl"
 
 
-def fill(folder: Path, shards: int, kind: str | None = None, seed: str = "train") -> None:
+def fill(
+    folder: Path, shards: int, kind: str | None = None, seed: str = "train",
+    names: Sequence[str] = (), keep: Callable = item,
+) -> None:  # fmt: skip
     """Draw the shards that are missing; each picture depends on its number and `seed` only.
 
-    They hold pictures of every kind, or of one.
+    They hold pictures of every kind, or of one: what `keep` makes of a picture and the numbers of
+    the marks (`names`, or all that there are).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    index = {mark: i for i, mark in enumerate(eye.marks())}
+    index = {mark: i for i, mark in enumerate(names or eye.marks())}
     for number in range(shards):
         if path(folder, number).exists():
             continue
         start = time.time()
-        names = [f"{seed}{number * SHARD + i}" for i in range(SHARD)]
-        pictures = (world.draw(kind, n) if kind else world.draw_any(n) for n in names)
-        items = [item(picture, index) for picture in pictures]
+        seeds = [f"{seed}{number * SHARD + i}" for i in range(SHARD)]
+        pictures = (world.draw(kind, n) if kind else world.draw_any(n) for n in seeds)
+        items = [keep(picture, index) for picture in pictures]
         part = path(folder, number).with_suffix(".part")
         part.write_bytes(pickle.dumps(items, protocol=5))
         os.replace(part, path(folder, number))
         print(f"shard {number}: {time.time() - start:.1f} s", flush=True)
 
 
-def load(folder: Path, number: int) -> list[Item]:
-    """The pictures of a shard."""
+def load(folder: Path, number: int) -> list:
+    """The pictures of a shard: `Item`s, or what else it was filled with."""
     return pickle.loads(path(folder, number).read_bytes())
 
 

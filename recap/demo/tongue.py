@@ -84,7 +84,10 @@ def positions(seq: Sequence) -> np.ndarray:
 
 
 def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
-    """Embeddings [B, N, C] at M-RoPE positions [3, B, N] -> normed hidden states [B, N, C]."""
+    """Embeddings [B, N, C] at positions -> normed hidden states [B, N, C].
+
+    Positions are [3, B, N] for a Qwen2.5-VL (M-RoPE), [B, N] for a plain Qwen2.
+    """
     config = language.config
     cos, sin = (t[:, None] for t in language.rotary_emb(embeds, where))  # [B, 1, N, head]
     x = embeds
@@ -110,11 +113,12 @@ def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
 
 
 def loss_of(
-    language, sequences: list[Sequence], features: list[list[Tensor]]
+    language, sequences: list[Sequence], features: list[list[Tensor]], plain: bool = False
 ) -> tuple[Tensor, int]:
     """Mean loss of the answers' tokens by their weights, and how many tokens they are.
 
-    `features[i][j]` are the merged tokens [cells, C] of the j-th image shown in dialogue i.
+    `features[i][j]` are the tokens [cells, C] of the j-th image shown in dialogue i. `plain`: count
+    positions by tokens, images included.
     """
     length = max(len(s.ids) for s in sequences)
     ids = torch.zeros(len(sequences), length, dtype=torch.long)
@@ -126,13 +130,13 @@ def loss_of(
         ids[i, :n] = torch.from_numpy(s.ids)
         learned[i, :n] = torch.from_numpy(s.answer)
         weight[i, :n] = torch.from_numpy(s.weight)
-        where[:, i, :n] = torch.from_numpy(positions(s))
+        where[:, i, :n] = torch.arange(n) if plain else torch.from_numpy(positions(s))
     embeds = language.embed_tokens(ids)
     pads = (ids == IDS["<|image_pad|>"])[..., None]
     if pads.any():
         flat = torch.cat([f for shown in features for f in shown])
         embeds = embeds.masked_scatter(pads, flat.to(embeds.dtype))
-    hidden = speak(language, embeds, where)
+    hidden = speak(language, embeds, where[0] if plain else where)
     picked = hidden[:, :-1][learned[:, 1:]]
     logits = nn.functional.linear(picked, language.embed_tokens.weight)
     want = ids[:, 1:][learned[:, 1:]]

@@ -18,15 +18,15 @@ BATCH = 32
 DRILL = 8  # shards of signs
 
 
-def _unpack(packed: list[np.ndarray], count: int) -> torch.Tensor:
+def unpack(packed: list[np.ndarray], count: int) -> torch.Tensor:
     return torch.from_numpy(np.unpackbits(np.stack(packed), axis=-1, count=count)).float()
 
 
 def batch(items: list[pool.Item], count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Items of one size -> pixels [B, 4 * cells, 588], marks [B, cells, count], letters."""
     pixels = eye.normalise(torch.from_numpy(np.stack([i.patches for i in items])))
-    letters = _unpack([i.letters for i in items], len(eye.LETTERS))
-    return pixels, _unpack([i.bits for i in items], count), letters
+    letters = unpack([i.letters for i in items], len(eye.LETTERS))
+    return pixels, unpack([i.bits for i in items], count), letters
 
 
 def loss_of(visual, head, items: list[pool.Item], count: int) -> tuple[torch.Tensor, torch.Tensor]:

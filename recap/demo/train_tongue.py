@@ -5,6 +5,7 @@ memory.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ from recap.demo import dialogue, eye, model, pool, stage, tongue
 from recap.demo.align import align
 
 BATCH = 16
+Talk = tuple[tongue.Sequence, list[int]]  # a dialogue, and the pictures that it shows
 
 
 def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
@@ -35,20 +37,22 @@ def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
 
 
 def dialogues(
-    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int, brief: float = 0.0
-) -> list[tuple[tongue.Sequence, list[int]]]:
+    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int, brief: float = 0.0,
+    grids: list[tuple[int, int]] | None = None,
+) -> list[Talk]:  # fmt: skip
     """A fresh dialogue for each picture, in order of length, with the pictures it shows.
 
     One in ten shows a second picture, with half the room for each; one in twenty shows none.
+    `grids` are the pictures' rows and columns of tokens, if they are not those of their cells.
     """
+    grids = grids or [(item.rows, item.cols) for item in items]
     out = []
     for i in range(len(items)):
         chance = rng.random()
         shown = [] if chance < 0.04 else [i, rng.randrange(len(items))] if chance < 0.14 else [i]
         pictures = [(items[j].kind, items[j].facts) for j in shown]
         lines = dialogue.talk(rng, pictures, room // max(1, len(shown)), brief)
-        grids = [(items[j].rows, items[j].cols) for j in shown]
-        seq = tongue.encode(tok, lines, grids)
+        seq = tongue.encode(tok, lines, [grids[j] for j in shown])
         out.append((seq, [shown[k] for k in seq.pictures]))
     out.sort(key=lambda d: len(d[0].ids))
     return out
@@ -87,21 +91,40 @@ def train(
         stage.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
 
     kept: dict[int, list[torch.Tensor]] = {}
-    last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
-    while not clock.done:
+
+    def lesson(turn: int) -> tuple[list[Talk], Callable]:
         number = (start + turn // 2) % shards  # each shard twice running
-        turn += 1
         items = pool.load(work / "pool", number)
         if number not in kept:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 kept[number] = [s.bfloat16() for s in look(visual, items)]
-        talks = dialogues(tok, items, Random(f"{name}{turn}"), room, brief)
+        talks = dialogues(tok, items, Random(f"{name}{turn + 1}"), room, brief)
+        return talks, lambda seqs, shown: tongue.loss_of(
+            language, seqs, [[kept[number][j] for j in some] for some in shown]
+        )
+
+    practise(name, clock, opt, lesson, keep)
+    return target
+
+
+def practise(
+    name: str, clock: stage.Clock, opt: stage.Pair,
+    lesson: Callable[[int], tuple[list[Talk], Callable]], keep: Callable[[], None],
+) -> None:  # fmt: skip
+    """Learn from dialogues until the clock says so, and keep checkpoints.
+
+    `lesson(turn)` gives a shard's dialogues in order of length, and the function from a batch of them
+    (their sequences, and the pictures that each shows) to the loss and its number of tokens.
+    """
+    last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
+    while not clock.done:
+        talks, loss_of = lesson(turn)
+        turn += 1
         starts = list(range(0, len(talks), BATCH))
         for k in np.random.default_rng(turn).permutation(len(starts)):
             part = talks[starts[k] : starts[k] + BATCH]
-            features = [[kept[number][j] for j in shown] for _, shown in part]
             with torch.autocast("cpu", torch.bfloat16):
-                loss, count = tongue.loss_of(language, [s for s, _ in part], features)
+                loss, count = loss_of([s for s, _ in part], [shown for _, shown in part])
             loss.backward()
             opt.step(clock.rate())
             clock.step += 1
@@ -117,4 +140,3 @@ def train(
                 keep()
                 last_save = time.time()
     keep()
-    return target
