@@ -18,9 +18,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-import numpy as np
-
-from .memory import PersistentMemory, Row
+from .memory import PersistentMemory
 
 BOUNDARIES = {
     "session": "Recap's memory belongs to this page alone and goes with it, as the conversation does: a reload "
@@ -39,20 +37,6 @@ class GuardedMemory(PersistentMemory):
     def __init__(self, vocab_size: int, top_k: int) -> None:
         self.guard = threading.RLock()
         super().__init__(vocab_size, top_k)
-
-    def clear(self) -> None:
-        with self.guard:
-            super().clear()
-
-    def write(
-        self, tokens: np.ndarray, ids: np.ndarray, probs: np.ndarray, conf: np.ndarray
-    ) -> None:
-        with self.guard:
-            super().write(tokens, ids, probs, conf)
-
-    def get(self, token: int) -> Row | None:
-        with self.guard:
-            return super().get(token)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PersistentMemory:
         twin = PersistentMemory(self.vocab_size, self.top_k)

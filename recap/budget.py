@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
+from .compiled import kernel
+
 
 class PassCost:
     """Seconds of one packed pass by rows (the root included), interpolated between measured points.
@@ -38,18 +42,47 @@ class PassCost:
         slope = max(slope, 0.0)
         while len(table) <= largest:  # beyond the last point: its slope goes on
             table.append(table[-1] + slope)
-        self._table = [
-            seconds + per_node_s * max(rows - 1, 0) for rows, seconds in enumerate(table)
-        ]
+        rows = np.arange(len(table))
+        self.table = np.array(table) + per_node_s * np.maximum(rows - 1, 0)
         self.points = points
 
     def seconds(self, rows: int) -> float:
         """Expected time of a pass with that many rows."""
-        return self._table[min(rows, len(self._table) - 1)]
+        return self.table.item(min(rows, len(self.table) - 1))
 
     def watch(self) -> Watch:
         """Follow one tree while it grows."""
-        return Watch(self._table)
+        return Watch(self.table)
+
+
+GAIN, NODES, RATE, BEST = range(4)
+"""Places in the state of a watch: expected tokens and candidates so far, the best rate, its candidates."""
+
+
+@kernel
+def start_watch(table, state):
+    """Nothing but the root: the target's own token is certain."""
+    state[:] = (1.0, 0.0, 1.0 / table[1], 0.0)
+
+
+@kernel
+def more(table, state, score):
+    """Count the next best candidate in -> whether growing on can still pay."""
+    nodes, gain = int(state[NODES]) + 1, state[GAIN] + score
+    state[NODES], state[GAIN] = nodes, gain
+    if nodes + 1 >= len(table):
+        return False
+    rate = gain / table[nodes + 1]
+    if rate > state[RATE]:
+        state[RATE], state[BEST] = rate, nodes
+        return True
+    # could as many more of the same quality as fit ever beat the best rate?
+    ahead = 1
+    while nodes + 1 + ahead < len(table):
+        if gain + ahead * score > state[RATE] * table[nodes + 1 + ahead]:
+            return True
+        ahead *= 2
+    return False
 
 
 class Watch:
@@ -58,13 +91,14 @@ class Watch:
     Candidates must come best first. `best` is the number of candidates to keep.
     """
 
-    __slots__ = ("_gain", "_nodes", "_rate", "_table", "best")
+    def __init__(self, table: np.ndarray) -> None:
+        self._table, self._state = table, np.zeros(4)
+        start_watch(table, self._state)
 
-    def __init__(self, table: Sequence[float]) -> None:
-        self._table = table
-        self._gain, self._nodes = 1.0, 0  # the target's own token is certain
-        self._rate = 1.0 / table[1]
-        self.best = 0
+    @property
+    def best(self) -> int:
+        """The number of candidates to keep."""
+        return int(self._state[BEST])
 
     def more(self, score: float) -> bool:
         """Count the next best candidate in -> whether growing on can still pay.
@@ -72,19 +106,4 @@ class Watch:
         score: what the candidate is expected to gain, in tokens (its chance of acceptance, and what its
         row is worth later); later ones gain no more.
         """
-        table, nodes = self._table, self._nodes + 1
-        gain = self._gain + score
-        self._nodes, self._gain = nodes, gain
-        if nodes + 1 >= len(table):
-            return False
-        rate = gain / table[nodes + 1]
-        if rate > self._rate:
-            self._rate, self.best = rate, nodes
-            return True
-        # could as many more of the same quality as fit ever beat the best rate?
-        ahead = 1
-        while nodes + 1 + ahead < len(table):
-            if gain + ahead * score > self._rate * table[nodes + 1 + ahead]:
-                return True
-            ahead *= 2
-        return False
+        return more(self._table, self._state, score)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from .budget import PassCost
+from .compiled import cache_folder
 from .targets.base import KVState, Segment, Target
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -25,7 +26,7 @@ ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT = 256
 """Tokens in the cache while timing: a short chat about one image."""
 
-PER_NODE_S = 25e-6
+PER_NODE_S = 2.5e-6
 """Drafting and observing one candidate, from `python -m recap.bench.overhead` (one busy CPU core)."""
 
 
@@ -82,7 +83,7 @@ def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False
     folder: where to remember it (default: RECAP_CACHE, or ~/.cache/recap). A folder that cannot be
     written is no error: the cost is then measured anew each time.
     """
-    folder = folder or Path(os.environ.get("RECAP_CACHE") or Path.home() / ".cache" / "recap")
+    folder = folder or cache_folder()
     file = folder / f"pass_cost-{_fingerprint(target)}.json"
     if not fresh:
         try:

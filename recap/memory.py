@@ -8,11 +8,14 @@ grows trees (`mixture`, `drafters`). No torch.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .compiled import Table, find, kernel, new_table, put, remove, with_room
 
 
 class Row(NamedTuple):
@@ -23,6 +26,23 @@ class Row(NamedTuple):
     confidence: float
 
 
+@kernel
+def confidence_of(probs):
+    """1 - H / ln k of one row, H the entropy of its k entries renormalised. probs: [k]."""
+    k = len(probs)
+    if k < 2:
+        return 1.0
+    total = 0.0
+    for i in range(k):
+        total += probs[i]
+    total = max(total, 1e-30)
+    entropy = 0.0
+    for i in range(k):
+        share = probs[i] / total
+        entropy -= share * math.log(max(share, 1e-30))
+    return min(max(1.0 - entropy / math.log(k), 0.0), 1.0)
+
+
 def confidence(probs: np.ndarray) -> np.ndarray:
     """1 - H / ln k for each row, H the entropy of its k entries renormalised.
 
@@ -31,25 +51,16 @@ def confidence(probs: np.ndarray) -> np.ndarray:
     >>> confidence(np.array([[1.0, 0.0], [0.25, 0.25]])).round(3).tolist()
     [1.0, 0.0]
     """
-    k = probs.shape[1]
-    if k < 2:
-        return np.ones(len(probs), np.float32)
-    shares = probs.astype(np.float64)
-    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-30)
-    entropy = -(shares * np.log(np.maximum(shares, 1e-30))).sum(axis=1)
-    return np.clip(1.0 - entropy / math.log(k), 0.0, 1.0).astype(np.float32)
+    rows = np.ascontiguousarray(probs, np.float32)
+    return np.array([confidence_of(row) for row in rows], np.float32)
 
 
-def first_of_each(keys: np.ndarray) -> np.ndarray:
-    """Indexes of the first occurrence of each key: inside one pass the first row of a key wins.
+class Store(NamedTuple):
+    """The arrays of a persistent memory, as kernels see them."""
 
-    >>> first_of_each(np.array([4, 2, 4, 9])).tolist()
-    [0, 1, 3]
-    """
-    first: dict[int, int] = {}
-    for place, key in enumerate(keys.tolist()):
-        first.setdefault(key, place)
-    return np.fromiter(first.values(), np.intp, len(first))
+    ids: np.ndarray  # int32 [V, k]
+    probs: np.ndarray  # float32 [V, k]
+    confidence: np.ndarray  # float32 [V], -1: no row yet
 
 
 class PersistentMemory:
@@ -58,6 +69,9 @@ class PersistentMemory:
     Lives as long as its owner (a session, a user, a service): the owner decides who shares it and
     calls `clear` when crossing a boundary. 68 bytes a vocabulary entry at k = 8.
     """
+
+    guard: Any = contextlib.nullcontext()
+    """Held around every use of the arrays; a lock where several answers share the memory."""
 
     def __init__(self, vocab_size: int, top_k: int) -> None:
         self.vocab_size, self.top_k = vocab_size, top_k
@@ -68,41 +82,105 @@ class PersistentMemory:
     def __len__(self) -> int:
         return int((self.confidence >= 0).sum())
 
+    @property
+    def store(self) -> Store:
+        """The arrays, to be used under `guard`."""
+        return Store(self.ids, self.probs, self.confidence)
+
     def clear(self) -> None:
         """Forget every row."""
-        self.ids.fill(0)
-        self.probs.fill(0.0)
-        self.confidence.fill(-1.0)
+        with self.guard:
+            self.ids.fill(0)
+            self.probs.fill(0.0)
+            self.confidence.fill(-1.0)
 
     def write(
         self, tokens: np.ndarray, ids: np.ndarray, probs: np.ndarray, conf: np.ndarray
     ) -> None:
         """Store row i under tokens[i]; of several rows of one token in this call the first wins."""
-        first = first_of_each(tokens)
-        kept = tokens[first]
-        self.ids[kept] = ids[first]
-        self.probs[kept] = probs[first]
-        self.confidence[kept] = conf[first]
+        with self.guard:
+            for token, *row in list(zip(tokens, ids, probs, conf, strict=True))[::-1]:
+                self.ids[token], self.probs[token], self.confidence[token] = row
 
     def get(self, token: int) -> Row | None:
         """The row stored for a last token, or None."""
-        conf = self.confidence.item(token)
-        if conf < 0:
-            return None
-        return Row(self.ids[token].tolist(), self.probs[token].tolist(), conf)
+        with self.guard:
+            conf = self.confidence.item(token)
+            if conf < 0:
+                return None
+            return Row(self.ids[token].tolist(), self.probs[token].tolist(), conf)
 
 
 _SHIFT = 20  # bits a token takes in a packed key: vocabularies up to 1,048,576
+LARGEST_VOCAB = 1 << _SHIFT
 
 
-def key2(a: int, b: int) -> int:
+@kernel
+def key2(a, b):
     """Packed key of the last two tokens, oldest first."""
     return (a << _SHIFT) | b
 
 
-def key3(a: int, b: int, c: int) -> int:
+@kernel
+def key3(a, b, c):
     """Packed key of the last three tokens, oldest first."""
     return (a << 2 * _SHIFT) | (b << _SHIFT) | c
+
+
+class Ring(NamedTuple):
+    """The arrays of a request memory, as kernels see them: rows, and serial numbers by key."""
+
+    ids: np.ndarray  # int32 [room, k]
+    probs: np.ndarray  # float32 [room, k]
+    confidence: np.ndarray  # float32 [room]
+    keys: np.ndarray  # int64 [room, 2], the row's 2- and 3-token key
+    by2: Table
+    by3: Table
+    written: np.ndarray  # int64 [1], rows written so far
+    capacity: int
+
+
+@kernel
+def keep_row(ring, start, two, three, ids, probs, conf):
+    """Store one row under its keys (-1: none), unless rows from serial `start` on have them already.
+
+    A row that is overwritten takes the keys that still point at it along.
+    """
+    wins2 = two >= 0 and find(ring.by2, two) < start
+    wins3 = three >= 0 and find(ring.by3, three) < start
+    if not (wins2 or wins3):
+        return
+    serial = ring.written[0]
+    slot = serial % ring.capacity
+    old = serial - ring.capacity
+    if old >= 0:
+        if find(ring.by2, ring.keys[slot, 0]) == old:
+            remove(ring.by2, ring.keys[slot, 0])
+        if find(ring.by3, ring.keys[slot, 1]) == old:
+            remove(ring.by3, ring.keys[slot, 1])
+    ring.keys[slot, 0], ring.keys[slot, 1] = two, three
+    if wins2:
+        put(ring.by2, two, serial)
+    if wins3:
+        put(ring.by3, three, serial)
+    for i in range(ring.ids.shape[1]):
+        ring.ids[slot, i], ring.probs[slot, i] = ids[i], probs[i]
+    ring.confidence[slot] = conf
+    ring.written[0] = serial + 1
+
+
+@kernel
+def slot2(ring, two):
+    """The slot of a 2-token key's row, -1 if there is none."""
+    serial = find(ring.by2, two)
+    return serial if serial < 0 else serial % ring.capacity
+
+
+@kernel
+def slot3(ring, three):
+    """The slot of a 3-token key's row, -1 if there is none."""
+    serial = find(ring.by3, three)
+    return serial if serial < 0 else serial % ring.capacity
 
 
 class RequestMemory:
@@ -117,25 +195,41 @@ class RequestMemory:
         if capacity < 1:
             raise ValueError("request_rows must be at least 1.")
         self.top_k, self.capacity = top_k, capacity
-        self._room = 0  # rows allocated, doubling up to capacity
-        self._by2: dict[int, int] = {}
-        self._by3: dict[int, int] = {}
         self.clear()
 
     def clear(self) -> None:
         """Forget every row: a new request starts."""
-        self._room = min(1024, self.capacity)
-        self._ids = np.zeros((self._room, self.top_k), np.int32)
-        self._probs = np.zeros((self._room, self.top_k), np.float32)
-        self._conf = np.zeros(self._room, np.float32)
-        self._keys: list[tuple[int, int]] = [(-1, -1)] * self._room
-        self._written = 0
-        self._by2.clear()
-        self._by3.clear()
+        self._make(min(1024, self.capacity))
+
+    def _make(self, room: int) -> None:
+        self.ring = Ring(
+            np.zeros((room, self.top_k), np.int32),
+            np.zeros((room, self.top_k), np.float32),
+            np.zeros(room, np.float32),
+            np.full((room, 2), -1, np.int64),
+            new_table(room),
+            new_table(room),
+            np.zeros(1, np.int64),
+            self.capacity,
+        )
 
     def __len__(self) -> int:
         """Distinct keys of both levels together."""
-        return len(self._by2) + len(self._by3)
+        return int(self.ring.by2.count[0] + self.ring.by3.count[0])
+
+    def reserve(self, rows: int) -> Ring:
+        """The ring, with room for so many rows more: to be called before a kernel stores them."""
+        ring = self.ring
+        room, need = len(ring.ids), min(int(ring.written[0]) + rows, self.capacity)
+        if need > room:
+            self._make(min(max(2 * room, need), self.capacity))
+            for new, old in zip(self.ring[:4], ring[:4], strict=True):
+                new[:room] = old
+            self.ring.written[0] = ring.written[0]
+            self.ring = self.ring._replace(by2=ring.by2, by3=ring.by3)
+        tables = {name: with_room(getattr(ring, name), rows) for name in ("by2", "by3")}
+        self.ring = self.ring._replace(**tables)
+        return self.ring
 
     def write(
         self,
@@ -148,59 +242,21 @@ class RequestMemory:
 
         Of several rows with one key in this call the first wins; across calls the latest wins.
         """
-        start = self._written
-        rows: list[int] = []
-        slots: list[int] = []
-        for row, pair in enumerate(keys):
-            wins2 = pair[0] >= 0 and self._by2.get(pair[0], -1) < start
-            wins3 = pair[1] >= 0 and self._by3.get(pair[1], -1) < start
-            if not (wins2 or wins3):
-                continue
-            serial = self._written
-            slot = self._claim(serial)
-            rows.append(row)
-            slots.append(slot)
-            self._keys[slot] = pair
-            if wins2:
-                self._by2[pair[0]] = serial
-            if wins3:
-                self._by3[pair[1]] = serial
-            self._written = serial + 1
-        self._ids[slots] = ids[rows]
-        self._probs[slots] = probs[rows]
-        self._conf[slots] = conf[rows]
-
-    def _claim(self, serial: int) -> int:
-        """The slot of a new serial; grows the arrays, or evicts the row that stands there."""
-        slot = serial % self.capacity
-        if slot >= self._room:
-            self._grow()
-        elif serial >= self.capacity:
-            old = serial - self.capacity
-            pair = self._keys[slot]
-            if self._by2.get(pair[0]) == old:
-                del self._by2[pair[0]]
-            if self._by3.get(pair[1]) == old:
-                del self._by3[pair[1]]
-        return slot
-
-    def _grow(self) -> None:
-        more = min(2 * self._room, self.capacity) - self._room
-        self._ids = np.concatenate([self._ids, np.zeros((more, self.top_k), np.int32)])
-        self._probs = np.concatenate([self._probs, np.zeros((more, self.top_k), np.float32)])
-        self._conf = np.concatenate([self._conf, np.zeros(more, np.float32)])
-        self._keys.extend([(-1, -1)] * more)
-        self._room += more
+        ring = self.reserve(len(keys))
+        start = int(ring.written[0])
+        for (two, three), *row in zip(keys, ids, probs, conf, strict=True):
+            keep_row(ring, start, two, three, *row)
 
     def get2(self, key: int) -> Row | None:
         """The row of a 2-token key, or None."""
-        serial = self._by2.get(key)
-        return None if serial is None else self._row(serial % self.capacity)
+        return self._row(slot2(self.ring, key))
 
     def get3(self, key: int) -> Row | None:
         """The row of a 3-token key, or None."""
-        serial = self._by3.get(key)
-        return None if serial is None else self._row(serial % self.capacity)
+        return self._row(slot3(self.ring, key))
 
-    def _row(self, slot: int) -> Row:
-        return Row(self._ids[slot].tolist(), self._probs[slot].tolist(), self._conf.item(slot))
+    def _row(self, slot: int) -> Row | None:
+        if slot < 0:
+            return None
+        ring = self.ring
+        return Row(ring.ids[slot].tolist(), ring.probs[slot].tolist(), ring.confidence.item(slot))

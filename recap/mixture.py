@@ -6,59 +6,61 @@ simply wins. The lookup takes its own share, by the length of its match. Pure fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .memory import Row
+from .compiled import kernel
 
 
-def level_weights(
-    rows: Sequence[Row | None], base: Sequence[float], *, use_confidence: bool, floor: float
-) -> list[float]:
+@kernel
+def level_weights(confidences, base, use_confidence, floor, weights):
     """Weights of the levels, summing to 1 over those that answered (0 for the others).
 
-    >>> sharp, flat = Row([5], [0.9], 1.0), Row([6], [0.1], 0.0)
-    >>> [round(w, 3) for w in level_weights([sharp, None, flat], (0.7, 0.2, 0.1),
-    ...                                     use_confidence=True, floor=0.1)]
+    confidences: [levels], -1 where a level has no row. base: [levels]. weights: [levels], written.
+
+    >>> import numpy as np
+    >>> weights = np.empty(3)
+    >>> level_weights(np.array([1.0, -1.0, 0.0]), np.array([0.7, 0.2, 0.1]), True, 0.1, weights)
+    >>> weights.round(3).tolist()
     [0.986, 0.0, 0.014]
     """
-    raw = [0.0] * len(rows)
-    for level, row in enumerate(rows):
-        if row is not None:
-            raw[level] = base[level] * (max(row.confidence, floor) if use_confidence else 1.0)
-    total = sum(raw)
-    return [w / total for w in raw] if total > 0 else raw
+    total = 0.0
+    for level in range(len(base)):
+        weights[level] = 0.0
+        if confidences[level] >= 0.0:
+            factor = max(confidences[level], floor) if use_confidence else 1.0
+            weights[level] = base[level] * factor
+            total += weights[level]
+    if total > 0.0:
+        for level in range(len(base)):
+            weights[level] /= total
 
 
-def mix(
-    rows: Sequence[Row | None],
-    weights: Sequence[float],
-    *,
-    looked_up: int | None = None,
-    lookup_share: float = 0.0,
-) -> dict[int, float]:
-    """Mixed probability of every token that some level names.
+@kernel
+def add(tokens, mixed, count, token, probability):
+    """A source gives a token some probability -> how many tokens are named by then.
 
-    The memory levels share 1 - lookup_share when the lookup has a token and some level answers.
-    Without an answering level the looked-up token has lookup_share alone: that estimates its chance.
+    tokens, mixed: what was named before in their first `count` places; each token stands there once.
 
-    >>> mixed = mix([Row([5, 6], [0.5, 0.25], 1.0), Row([6], [0.5], 1.0)], [0.5, 0.5])
-    >>> mixed
-    {5: 0.25, 6: 0.375}
-    >>> mix([None], [0.0], looked_up=4, lookup_share=0.6)
-    {4: 0.6}
+    >>> import numpy as np
+    >>> tokens, mixed = np.zeros(3, np.int64), np.zeros(3)
+    >>> count = 0
+    >>> for token, probability in ((5, 0.25), (6, 0.125), (6, 0.25)):
+    ...     count = add(tokens, mixed, count, token, probability)
+    >>> tokens[:count].tolist(), mixed[:count].tolist()
+    ([5, 6], [0.25, 0.375])
     """
-    if looked_up is None:
-        lookup_share = 0.0
-    mixed: dict[int, float] = {}
-    for row, weight in zip(rows, weights, strict=True):
-        if row is None or weight <= 0.0:
-            continue
-        share = weight * (1.0 - lookup_share)
-        if mixed:
-            for token, probability in zip(row.ids, row.probs, strict=True):
-                mixed[token] = mixed.get(token, 0.0) + share * probability
-        else:
-            mixed = {t: share * p for t, p in zip(row.ids, row.probs, strict=True)}
-    if looked_up is not None:
-        mixed[looked_up] = mixed.get(looked_up, 0.0) + lookup_share
-    return mixed
+    for i in range(count):
+        if tokens[i] == token:
+            mixed[i] += probability
+            return count
+    tokens[count], mixed[count] = token, probability
+    return count + 1
+
+
+@kernel
+def rank(tokens, mixed, count):
+    """Sort by probability, best first; equals keep their order. Few and nearly sorted: by insertion."""
+    for i in range(1, count):
+        token, probability, at = tokens[i], mixed[i], i
+        while at > 0 and mixed[at - 1] < probability:
+            tokens[at], mixed[at] = tokens[at - 1], mixed[at - 1]
+            at -= 1
+        tokens[at], mixed[at] = token, probability

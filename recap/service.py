@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from .budget import PassCost
+from .drafters import warm
 from .scheduler import QueueFullError
 from .session import Session
 from .shared import Shared
@@ -61,6 +62,8 @@ class ModelLoader:
         begun = time.monotonic()
         try:
             target = self._first_or_fallback()
+            self.phase = "preparing the drafters (compiled once on a machine)"
+            warm()
             if self._measure is not None:
                 self.phase = f"timing the packed pass of “{target.name}” on this machine"
                 self.cost = self._measure(target)

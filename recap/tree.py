@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .compiled import maker
+
 ROOT = 0
 """Packed row of the root: the last confirmed token, which has no KV entry yet."""
 
@@ -46,6 +48,48 @@ class Node(NamedTuple):
     votes: tuple[Vote, ...] = ()
 
 
+@maker
+def pack(parent, score, order, parents):
+    """Packed order of a tree: the chain of best children first, so that accepting it moves no KV.
+
+    parent: int64 [N], the handle of each handle's parent, before its children; -1 for handle 0, the root.
+    score: float64 [N]. order: int64 [N], the handle of each packed row, written. parents: int64 [N], the
+    packed row of each row's parent, written.
+    """
+    count = len(parent)
+    best, row = np.zeros(count, np.int64), np.full(count, -1)
+    for at in range(1, count):
+        rival = best[parent[at]]
+        if rival == 0 or score[at] > score[rival]:
+            best[parent[at]] = at
+    at, rows = ROOT, 1
+    order[0], row[0] = ROOT, 0
+    while best[at]:
+        at = best[at]
+        order[rows], row[at] = at, rows
+        rows += 1
+    for at in range(1, count):
+        if row[at] < 0:
+            order[rows], row[at] = at, rows
+            rows += 1
+    parents[0] = -1
+    for i in range(1, count):
+        parents[i] = row[parent[order[i]]]
+
+
+@maker
+def _ancestors(parents):
+    """bool [N, N]: row j is row i or one of its ancestors. parents: int64 [N], each before its children."""
+    count = len(parents)
+    mask = np.zeros((count, count), np.bool_)
+    mask[0, 0] = True
+    for row in range(1, count):
+        for above in range(row):
+            mask[row, above] = mask[parents[row], above]
+        mask[row, row] = True
+    return mask
+
+
 class CandidateTree:
     """A root and its candidates in packed order: parents before children, likeliest chain first.
 
@@ -62,22 +106,19 @@ class CandidateTree:
 
     def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
         self._nodes: tuple[Node, ...] | None = tuple(nodes)
-        self._fill(
-            [root, *[n.token for n in nodes]],
-            [-1, *[n.parent for n in nodes]],
-            [0, *[n.depth for n in nodes]],
-        )
-
-    def _fill(self, tokens: list[int], parents: list[int], depths: list[int]) -> None:
-        self.tokens, self.parents, self.depths = tokens, parents, depths
-        for row in range(1, len(tokens)):
-            parent = parents[row]
+        self.tokens: list[int] = [root, *[n.token for n in nodes]]
+        self.parents: list[int] = [-1, *[n.parent for n in nodes]]
+        self.depths: list[int] = [0, *[n.depth for n in nodes]]
+        self._children = self._by_token()
+        for row in range(1, len(self)):
+            parent = self.parents[row]
             assert 0 <= parent < row, "a parent comes before its children"
-            assert depths[row] == depths[parent] + 1, "depth is the parent's plus one"
-        self._children = dict(
-            zip(zip(parents, tokens, strict=True), range(len(tokens)), strict=True)
-        )
-        assert len(self._children) == len(tokens), "siblings differ in their token"
+            assert self.depths[row] == self.depths[parent] + 1, "depth is the parent's plus one"
+        assert len(self._children) == len(self), "siblings differ in their token"
+
+    def _by_token(self) -> dict[tuple[int, int], int]:
+        """Each row by its parent and its token."""
+        return dict(zip(zip(self.parents, self.tokens, strict=True), range(len(self)), strict=True))
 
     @classmethod
     def packed(
@@ -87,13 +128,14 @@ class CandidateTree:
         depths: list[int],
         details: Callable[[], Iterable[tuple]],
     ) -> CandidateTree:
-        """From columns, the root's row first (parent -1, depth 0).
+        """From columns that are right, the root's row first (parent -1, depth 0).
 
         details: the (source, score, rank, votes) of each candidate; called when `nodes` is first read.
         """
         tree = cls.__new__(cls)
         tree._nodes, tree._details = None, details
-        tree._fill(tokens, parents, depths)
+        tree.tokens, tree.parents, tree.depths = tokens, parents, depths
+        tree._children = tree._by_token()
         return tree
 
     @property
@@ -116,10 +158,7 @@ class CandidateTree:
 
     def ancestor_mask(self) -> np.ndarray:
         """bool [N, N]: row i may attend to row j, that is j is i or one of its ancestors."""
-        mask = np.eye(len(self), dtype=bool)
-        for row in range(1, len(self)):
-            mask[row] |= mask[self.parents[row]]
-        return mask
+        return _ancestors(np.array(self.parents, np.int64))
 
     def path(self, row: int) -> list[int]:
         """Packed rows from the root's child down to `row`; empty for the root."""
@@ -148,13 +187,7 @@ class CandidateTree:
 class TreeBuilder:
     """Grows a tree in any order in which parents come first; `pack()` puts the rows in order."""
 
-    __slots__ = ("_depths", "_details", "_fanout", "_index", "_parents", "_scores", "_tokens",
-                 "order", "root")  # fmt: skip
-
     def __init__(self, root: int) -> None:
-        self.root = root
-        self.order: list[int] = []
-        """After `pack`: the handle of each packed row (row 0 is ROOT)."""
         # one entry a handle, the root's first
         self._tokens, self._parents, self._depths, self._scores = [root], [-1], [0], [1.0]
         self._details: list[tuple[str, float, int, tuple[Vote, ...]]] = []
@@ -185,38 +218,15 @@ class TreeBuilder:
         self._fanout.append(0)
         return handle
 
-    def cut(self, count: int) -> None:
-        """Keep the first `count` candidates that were added (parents came first, so it stays a tree)."""
-        for handle in range(count + 1, len(self._tokens)):
-            parent = self._parents[handle]
-            del self._index[parent, self._tokens[handle]]
-            self._fanout[parent] -= 1
-        for column in (self._tokens, self._parents, self._depths, self._scores, self._fanout):
-            del column[count + 1 :]
-        del self._details[count:]
-
     def pack(self) -> CandidateTree:
         """The finished tree. The chain of best children comes first, so that accepting it moves no KV."""
-        parents, scores = self._parents, self._scores
-        count = len(parents)
-        best = [0] * count
-        for handle in range(1, count):
-            rival = best[parents[handle]]
-            if not rival or scores[handle] > scores[rival]:
-                best[parents[handle]] = handle
-        order = [ROOT]
-        while best[order[-1]]:
-            order.append(best[order[-1]])
-        on_chain = set(order)
-        order += [handle for handle in range(1, count) if handle not in on_chain]
-        row_of = [ROOT] * count
-        for row, handle in enumerate(order):
-            row_of[handle] = row
-        self.order = order
-        details = self._details
+        columns = np.array(self._parents, np.int64), np.array(self._scores, np.float64)
+        order, parents = (np.empty(len(self._parents), np.int64) for _ in range(2))
+        pack(*columns, order, parents)
+        handles, details = order.tolist(), self._details
         return CandidateTree.packed(
-            [self._tokens[handle] for handle in order],
-            [-1, *[row_of[parents[handle]] for handle in order[1:]]],
-            [self._depths[handle] for handle in order],
-            lambda: [details[handle - 1] for handle in order[1:]],
+            [self._tokens[handle] for handle in handles],
+            parents.tolist(),
+            [self._depths[handle] for handle in handles],
+            lambda: [details[handle - 1] for handle in handles[1:]],
         )

@@ -9,8 +9,8 @@ from recap import Conversation, RecapConfig, make_drafter, stream
 from recap.acceptance import bin_of
 from recap.budget import PassCost
 from recap.drafters.base import Predictions
+from recap.drafters.growth import keys_of
 from recap.drafters.recap import RecapDrafter
-from recap.drafters.sources import Place, Sources
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
 from recap.memory import PersistentMemory, key2, key3
 from recap.trace import LevelCount
@@ -24,6 +24,11 @@ NOTHING = frozenset()
 def predictions(rows: list[tuple[list[int], list[float]]]) -> Predictions:
     ids = np.array([r[0] for r in rows])
     return Predictions(ids[:, 0], ids, np.array([r[1] for r in rows], np.float32))
+
+
+def likely(drafter: RecapDrafter) -> dict[int, float]:
+    """What was likely where the root stands."""
+    return dict(zip(*(column.tolist() for column in drafter._likely), strict=True))
 
 
 def test_recap_worked_by_hand():
@@ -141,10 +146,7 @@ def test_nothing_is_proposed_behind_an_end_of_answer_token():
     drafter = RecapDrafter(vocab_size=50, config=RecapConfig(top_k=2))
     drafter.begin([7, 8], blocked=NOTHING, terminal=frozenset({4}))
     drafter.confirm([3])
-    tree = CandidateTree(3, [Node(4, 0, 1, "x", 0.5)])
-    drafter.propose(limit=5, record=False)
-    drafter._asked = {}
-    drafter._write([(7, 8, 3), (8, 3, 4)], predictions([([4, 6], [0.9, 0.1])] * 2), np.arange(2))
+    drafter.remember([(7, 8, 3), (8, 3, 4)], [0, 1], predictions([([4, 6], [0.9, 0.1])] * 2))
     tree = drafter.propose(limit=5, record=False)
     assert 4 in tree.tokens
     assert all(tree.tokens[p] != 4 for p in tree.parents[1:])
@@ -165,26 +167,19 @@ def test_inside_a_pass_the_confirmed_branch_wins_over_rejected_ones():
     drafter = RecapDrafter(60, RecapConfig(top_k=2, calibrate=False))
     drafter.begin([7, 3], blocked=NOTHING, terminal=NOTHING)
     tree, said = twice_in_one_tree()
-    drafter._asked = {0: drafter_place(drafter)}
-    drafter.observe(tree, said, [4])
+    counts = drafter.observe(tree, said, [4])
+    assert counts["1-token"] == LevelCount(), "a tree that it did not grow: nothing was asked"
     assert drafter.memory.get(5).ids == [40, 41], "row 4, confirmed, not row 2"
     assert drafter.memory.get(3).ids == [0, 1], "the root is confirmed"
     assert drafter.memory.get(7).ids == [10, 11], "a rejected row that has no rival"
     assert drafter.request.get2(key2(3, 5)).ids == [40, 41]
     assert drafter.request.get2(key2(7, 5)).ids == [20, 21]
     assert drafter.request.get2(key2(7, 3)).ids == [0, 1]
-    assert drafter.sources.before == pytest.approx({40: 0.6, 41: 0.2}), "where the next root comes"
+    assert likely(drafter) == pytest.approx({40: 0.6, 41: 0.2}), "where the next root comes"
     recycling = TokenRecyclingDrafter(60)
     recycling.top_k, recycling.table = 2, np.zeros((60, 2), np.int32)
     recycling.observe(tree, said, [4])
     assert recycling.table[[5, 3, 7]].tolist() == [[40, 41], [0, 1], [10, 11]]
-
-
-def drafter_place(drafter: RecapDrafter) -> Place:
-    """The root as a place that was asked."""
-    place = Place(None, 0, 1.0, drafter._tail, drafter._tail[-1:])
-    drafter.sources.ask(place)
-    return place
 
 
 def test_seeding_worked_by_hand():
@@ -198,7 +193,7 @@ def test_seeding_worked_by_hand():
     assert drafter.request.get2(key2(5, 6)).ids == [20, 21]
     assert drafter.request.get3(key3(6, 5, 5)).ids == [30, 31]
     assert len(drafter.request) == 3, "no key crosses the blocked token"
-    assert drafter.sources.before == pytest.approx({30: 0.6, 31: 0.2})
+    assert likely(drafter) == pytest.approx({30: 0.6, 31: 0.2})
 
 
 def test_the_calibration_hears_of_every_candidate_under_the_accepted_branch():
@@ -206,27 +201,26 @@ def test_the_calibration_hears_of_every_candidate_under_the_accepted_branch():
     drafter = RecapDrafter(60, config)
     drafter.begin([8, 4, 9, 3], blocked=NOTHING, terminal=NOTHING)
     # 3 is followed by 4 (0.6) or 5 (0.2); 4 by 9 (0.5), which the lookup says too, or 6 (0.1)
-    drafter._write([(-1, -1, 3)], predictions([([4, 5], [0.6, 0.2])]), [0])
-    drafter._write([(-1, -1, 4)], predictions([([9, 6], [0.5, 0.1])]), [0])
+    drafter.remember([(-1, -1, 3)], [0], predictions([([4, 5], [0.6, 0.2])]))
+    drafter.remember([(-1, -1, 4)], [0], predictions([([9, 6], [0.5, 0.1])]))
     tree = drafter.propose(limit=5, record=False)
     row = {tuple(tree.tokens[r] for r in tree.path(i)): i for i in range(len(tree))}
     assert set(row) == {(), (4,), (5,), (4, 9), (4, 6)}
-    four = drafter._asked[drafter._order[row[4,]]]
-    assert four.lookup_class != four.class_, "a match of one token"
+    place = drafter._grown.nodes[drafter._order[row[4,]]]
+    plain, looked_up = place["class_"], place["lookup_class"]
+    assert looked_up != plain, "a match of one token"
     nothing = predictions([([50, 51], [0.5, 0.1])] * len(tree))
     drafter.observe(tree, nothing, [row[4,]])
-    expected, accepted = drafter.acceptance.expected, drafter.acceptance.accepted
-    assert accepted[four.class_][bin_of(0.6)] == 1.0, "4 was right"
-    assert expected[four.class_][bin_of(0.6)] == pytest.approx(0.6)
-    assert accepted[four.class_][bin_of(0.2)] == 0.0, "5 was not"
-    assert expected[four.class_][bin_of(0.2)] == pytest.approx(0.2)
-    nine, six = four.mixed[9], four.mixed[6]
-    assert expected[four.lookup_class][bin_of(nine)] == pytest.approx(nine), (
-        "9 by the lookup's class"
-    )
-    assert expected[four.class_][bin_of(six)] == pytest.approx(six), "6 by the place's"
-    assert sum(map(sum, accepted)) == 1.0
-    assert sum(map(sum, expected)) == pytest.approx(0.8 + nine + six)
+    expected, accepted = drafter.acceptance.ratios[:2]
+    assert accepted[plain][bin_of(0.6)] == 1.0, "4 was right"
+    assert expected[plain][bin_of(0.6)] == pytest.approx(0.6)
+    assert accepted[plain][bin_of(0.2)] == 0.0, "5 was not"
+    assert expected[plain][bin_of(0.2)] == pytest.approx(0.2)
+    nine, six = (drafter._grown.nodes[drafter._order[row[4, t]]]["chance"] for t in (9, 6))
+    assert expected[looked_up][bin_of(nine)] == pytest.approx(nine), "9 by the lookup's class"
+    assert expected[plain][bin_of(six)] == pytest.approx(six), "6 by the place's"
+    assert accepted.sum() == 1.0
+    assert expected.sum() == pytest.approx(0.8 + nine + six)
 
 
 @pytest.mark.parametrize(("earlier", "share"), [([9, 3], 0.1), ([2, 3], 0.2), ([1, 2, 3], 0.3)])
@@ -254,7 +248,7 @@ def test_candidates_that_were_tried_and_do_not_pay_are_cut():
             cost=PassCost([(1, 1.0), (2, 1.5), (64, 1.5)]),
         )
         drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
-        drafter._write([(-1, -1, 3)], predictions([([4, 5], [0.4, second])]), [0])
+        drafter.remember([(-1, -1, 3)], [0], predictions([([4, 5], [0.4, second])]))
         tree = drafter.propose(limit=5, record=False)
         assert len(tree) == rows
         said = predictions([([4, 5], [0.4, 0.3])] * rows)
@@ -264,12 +258,8 @@ def test_candidates_that_were_tried_and_do_not_pay_are_cut():
 def test_a_key_does_not_cross_a_blocked_token():
     drafter = RecapDrafter(60, RecapConfig(top_k=2))
     drafter.begin([3], blocked=frozenset({0}), terminal=NOTHING)
-    keyed = drafter.sources.keyed
-    assert [keyed(t) for t in ((1, 2, 3), (0, 2, 3), (1, 0, 3))] == [
-        (True, True),
-        (False, True),
-        (False, False),
-    ]
+    keyed = [keys_of(drafter._blocked, *tail) for tail in ((1, 2, 3), (0, 2, 3), (1, 0, 3))]
+    assert keyed == [(key2(2, 3), key3(1, 2, 3)), (key2(2, 3), -1), (-1, -1)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -427,8 +417,8 @@ def test_reset_forgets_the_prompt_too():
     drafter = RecapDrafter(vocab_size=50)
     drafter.begin([1, 2, 3, 1, 2], blocked=NOTHING, terminal=NOTHING)
     drafter.reset()
-    assert drafter.sources.lookup.text == []
-    assert not drafter.sources.before
+    assert drafter.lookup.text == []
+    assert not likely(drafter)
 
 
 def test_a_shared_memory_must_fit():
@@ -448,29 +438,26 @@ def test_root_alone_when_one_token_is_left():
     assert ROOT == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("changes", [{}, {"lookup": False}, {"calibrate": False, "budget": 9}])
-def test_places_that_are_weighed_late_change_no_tree(seed, changes, monkeypatch):
-    """The bound that lets a place wait is never below what its best child scores."""
+def test_a_vocabulary_too_large_for_the_keys_is_refused():
+    with pytest.raises(ValueError, match="up to 1,048,576 tokens"):
+        RecapDrafter((1 << 20) + 1, RecapConfig(top_k=1))
 
-    def trees() -> list[tuple]:
-        target = ScriptedTarget(vocab_size=16, order=2, seed=seed, eos=False)
-        conversation = Conversation(target)
-        conversation.ask("3 4 5 6 3 4")
-        drafter = make_drafter("recap", vocab_size=16, config=RecapConfig(**changes))
-        steps = list(stream(conversation, drafter, max_new_tokens=120))
-        return [[(n.token, n.parent, round(n.score, 9)) for n in s.nodes] for s in steps]
 
-    late = trees()
-    fetch = Sources.fetch
-
-    def fetch_and_weigh_first(self, place):
-        fetch(self, place)
-        place.bound = 1e9
-
-    monkeypatch.setattr(Sources, "fetch", fetch_and_weigh_first)
-    assert late == trees()
-    assert max(map(len, late)) > 5
+def test_tokens_that_the_vocabulary_does_not_have_are_no_keys():
+    """A prompt may carry ids beyond the width of the logits."""
+    drafter = RecapDrafter(20, RecapConfig(top_k=2))
+    drafter.begin([1, 900, 2], blocked=frozenset({901}), terminal=frozenset({902}))
+    drafter.seed([0, 1, 2], predictions([([4, 5], [0.6, 0.2])] * 3))
+    assert len(drafter.memory) == 2
+    assert drafter.propose(limit=5, record=False).tokens[0] == 2
+    drafter.confirm([900])
+    assert drafter.propose(limit=5, record=False).tokens == [900]
+    table = TokenRecyclingDrafter(20)
+    table.begin([1, 900], blocked=NOTHING, terminal=NOTHING)
+    tree = table.propose(limit=5, record=False)
+    assert tree.tokens == [900]
+    table.observe(tree, predictions([(list(range(8)), [0.1] * 8)]), [])
+    assert not table.valid.any()
 
 
 @pytest.mark.parametrize(

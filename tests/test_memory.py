@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recap import mixture
+from recap.compiled import find, new_table, put, remove, with_room
 from recap.memory import (
     PersistentMemory,
     RequestMemory,
     Row,
     confidence,
-    first_of_each,
     key2,
     key3,
 )
-from recap.mixture import level_weights, mix
 
 
 def rows(*ids: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,8 +115,23 @@ def test_keys_do_not_collide():
     assert key2(1, 0) != key2(0, 1)
 
 
-def test_first_of_each():
-    assert sorted(first_of_each(np.array([4, 2, 4, 2, 9])).tolist()) == [0, 1, 4]
+def level_weights(
+    rows: list[Row | None], base: tuple[float, ...], *, use_confidence: bool, floor: float
+) -> list[float]:
+    weights = np.empty(len(rows))
+    sure = np.array([-1.0 if row is None else row.confidence for row in rows])
+    mixture.level_weights(sure, np.array(base), use_confidence, floor, weights)
+    return weights.tolist()
+
+
+def mix(rows: list[Row | None], weights: list[float]) -> dict[int, float]:
+    tokens, mixed, count = np.zeros(30, np.int64), np.zeros(30), 0
+    for row, weight in zip(rows, weights, strict=True):
+        if row is not None:
+            for token, probability in zip(row.ids, row.probs, strict=True):
+                count = mixture.add(tokens, mixed, count, token, weight * probability)
+    mixture.rank(tokens, mixed, count)
+    return dict(zip(tokens[:count].tolist(), mixed[:count].tolist(), strict=True))
 
 
 def test_mixture_worked_by_hand():
@@ -127,9 +142,7 @@ def test_mixture_worked_by_hand():
     assert weights == pytest.approx([0.9333, 0.0, 0.0667], abs=1e-4)
     mixed = mix([three, None, one], weights)
     assert mixed == pytest.approx({5: 0.56, 6: 0.3133, 7: 0.0333}, abs=1e-4)
-    # a lookup that is right four times out of ten takes that share of the mixture
-    mixed = mix([three, None, one], weights, looked_up=7, lookup_share=0.4)
-    assert mixed == pytest.approx({5: 0.336, 6: 0.188, 7: 0.42}, abs=1e-4)
+    assert list(mixed) == [5, 6, 7], "best first"
 
 
 def test_confidence_off_leaves_the_base_weights():
@@ -146,16 +159,32 @@ row_strategy = st.none() | st.builds(
 )
 
 
-@given(
-    st.lists(row_strategy, min_size=3, max_size=3),
-    st.none() | st.integers(0, 9),
-    st.floats(0.01, 0.99),
-)
-def test_mixture_is_a_sub_distribution_explained_by_its_sources(levels, looked_up, share):
+@given(st.lists(row_strategy, min_size=3, max_size=3))
+def test_mixture_is_a_sub_distribution_explained_by_its_sources(levels):
     weights = level_weights(levels, (0.7, 0.2, 0.1), use_confidence=True, floor=0.05)
     if any(row is not None for row in levels):
         assert math.isclose(sum(weights), 1.0)
-    mixed = mix(levels, weights, looked_up=looked_up, lookup_share=share)
+    mixed = mix(levels, weights)
     assert sum(mixed.values()) <= 1.0 + 1e-9
-    named = {t for row in levels if row for t in row.ids} | {looked_up} - {None}
-    assert set(mixed) == named
+    assert set(mixed) == {t for row in levels if row for t in row.ids}
+    assert list(mixed.values()) == sorted(mixed.values(), reverse=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=80), st.integers(1, 3))
+def test_a_hash_table_against_a_dictionary(plan, step):
+    """Keys that are multiples of a power of two crowd together: runs close up when one is taken out."""
+    table, want = new_table(0), {}
+    for number, (kept, key) in enumerate(plan):
+        key <<= 20 * (step - 1)
+        if kept:
+            table = with_room(table, 1)
+            put(table, key, number)
+            want[key] = number
+        else:
+            remove(table, key)
+            want.pop(key, None)
+    assert table.count[0] == len(want)
+    for key in range(41):
+        key <<= 20 * (step - 1)
+        assert find(table, key) == want.get(key, -1)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..config import RecapConfig
+from ..drafters.growth import add_node, begin_tree, follow, open_place, usable, weigh
 from ..drafters.recap import RecapDrafter
-from ..drafters.sources import Place
 from ..drafters.token_recycling import static_nodes
 from ..targets.base import Target
-from ..tree import ROOT, CandidateTree, TreeBuilder
+from ..tree import ROOT, CandidateTree
 from .bootstrap import interval, rounded
 from .figures import span
 from .runners import EngineRunner, Runner
@@ -24,35 +24,36 @@ class StaticTreeDrafter(RecapDrafter):
     """Recap's memories and mixture in Token Recycling's fixed tree: a place's child is a rank, whatever its score."""
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        root, sources = self._tail[-1], self.sources
-        grown = TreeBuilder(root)
-        self._asked, self._order = {}, [ROOT]
-        if root in sources.blocked or limit < 1:
-            return grown.pack()
-        place = Place(None, 0, 1.0, self._tail, (root,))
-        place.match = sources.tail_match()
-        at = {0: (ROOT, self._ask(ROOT, place))}  # static node -> handle and its place
+        tree = self._grown
+        begin_tree(tree, self._rules, self.lookup.automaton, *self._tail)
+        at: dict[int, int] = {}  # static node -> handle of its place
+        if limit > 0 and usable(self._blocked, self._tail[-1]):
+            self._ask(ROOT)
+            at[0] = ROOT
         for number, (parent, rank, depth, _) in enumerate(static_nodes(), start=1):
-            handle, above = at.get(parent, (ROOT, None))
-            usable = [] if above is None else [t for t in above.ranked if t not in sources.blocked]
-            if depth > limit or rank >= len(usable):
+            above = at.get(parent)
+            if above is None or depth > limit:
                 continue
-            token = usable[rank]
-            score = above.score * above.mixed[token]
-            handle = grown.add(handle, token, source=above.source(token), score=score)
-            if token not in self._terminal:
-                _, b, c = above.tail
-                place = Place(above, depth, score, (b, c, token), (*above.path, token))
-                place.match = sources.lookup.step(above.match, token)
-                at[number] = (handle, self._ask(handle, place))
-        tree = grown.pack()
-        self._order = grown.order
-        return tree
+            names = [
+                i
+                for i in range(tree.nodes[above]["count"])
+                if usable(self._blocked, tree.ranked[above, i])
+            ]
+            if rank >= len(names):
+                continue
+            token, chance = tree.ranked[above, names[rank]], tree.mixed[above, names[rank]]
+            score = tree.nodes[above]["score"] * chance
+            node = add_node(tree, self.memory.store, self.request.ring, above, token, chance, score)
+            if not self._terminal[token]:
+                follow(tree, self._rules, self.lookup.automaton, node)
+                self._ask(node)
+                at[number] = node
+        return self._packed(record)
 
-    def _ask(self, handle: int, place: Place) -> Place:
-        self._asked[handle] = place
-        self.sources.ask(place)
-        return place
+    def _ask(self, at: int) -> None:
+        rows = self.memory.store, self.request.ring
+        open_place(self._grown, self._rules, *rows, self.lookup.automaton, self._blocked, at)
+        weigh(self._grown, self._rules, *rows, self._likely, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,10 @@ def measure(*, vocab: int, tokens: int, config: RecapConfig, seed: int = 0) -> d
             drafter.observe(tree, predictions, accepted)
             drafter.confirm([*(tree.tokens[row] for row in accepted), own])
             grown, rows, passes = grown + len(accepted) + 1, rows + len(tree), passes + 1
-        keys, sources = len(drafter.request), drafter.sources
+        keys = len(drafter.request)
+        parts = {"request_mb": "request", "persistent_mb": "memory", "lookup_mb": "lookup"}
         sizes = {
-            "request_mb": _freed(lambda: _drop(drafter, sources, "request")),
-            "persistent_mb": _freed(lambda: _drop(drafter, sources, "memory")),
-            "lookup_mb": _freed(lambda: _drop(sources, "lookup")),
+            name: _freed(partial(setattr, drafter, part, None)) for name, part in parts.items()
         }
         full = [_full(config, seed)]
         sizes["request_full_mb"] = _freed(full.clear)
@@ -85,12 +85,6 @@ def _full(config: RecapConfig, seed: int) -> RequestMemory:
         for two, three in keys:  # what is read may be kept at hand: that counts, too
             request.get2(two), request.get3(three)
     return request
-
-
-def _drop(*owners_and_name: Any) -> None:
-    *owners, name = owners_and_name
-    for owner in owners:
-        setattr(owner, name, None)
 
 
 def _freed(drop: Callable[[], object]) -> float:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from typing import Any
+
+import numpy as np
 
 from .autoregressive import AutoregressiveDrafter
 from .base import Drafter, Predictions
@@ -14,6 +18,33 @@ DECODERS = ("recap", "token_recycling", "prompt_lookup", "autoregressive")
 """Names that `make_drafter` knows, in the order of comparisons."""
 
 
+@functools.cache
+def warm() -> float:
+    """Have every drafter's kernels ready -> the seconds that it took, once a process.
+
+    Compiled once on a machine (10 to 30 seconds), read from disk afterwards (under one).
+    """
+    begun = time.perf_counter()
+    said = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
+    for made in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
+        made.begin([1, 2, 3, 1], blocked=frozenset(), terminal=frozenset())
+        if made.seeds:
+            made.seed([3], said)
+        made.confirm([2])
+        for _ in range(2):
+            tree = made.propose(limit=1, record=False)
+            tree.ancestor_mask()
+            many = Predictions(
+                *(
+                    np.repeat(a, len(tree), axis=0)
+                    for a in (said.choice, said.top_ids, said.top_probs)
+                )
+            )
+            made.observe(tree, many, [])
+            made.confirm([2])
+    return time.perf_counter() - begun
+
+
 def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
     """A fresh drafter with empty memories.
 
@@ -21,6 +52,7 @@ def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
     drafter's class, such as config=RecapConfig(...) for "recap" or warm=False for "token_recycling".
     Raises ValueError for an unknown name.
     """
+    warm()
     match name:
         case "recap":
             return RecapDrafter(vocab_size, **settings)
@@ -33,4 +65,4 @@ def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
     raise ValueError(f'There is no decoder "{name}". Choose one of: {", ".join(DECODERS)}.')
 
 
-__all__ = ["DECODERS", "Drafter", "Predictions", "make_drafter"]
+__all__ = ["DECODERS", "Drafter", "Predictions", "make_drafter", "warm"]

@@ -79,3 +79,10 @@ class Drafter(Protocol):
     def reset(self) -> None:
         """Forget everything, the persistent memory included."""
         ...
+
+
+def marks(tokens: frozenset[int], vocab_size: int) -> np.ndarray:
+    """The set as bool [V], for kernels."""
+    found = np.zeros(vocab_size, np.bool_)
+    found[[token for token in tokens if token < vocab_size]] = True
+    return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..lookup import SuffixLookup
+from ..lookup import SuffixLookup, copy_on
 from ..trace import LevelCount
-from ..tree import ROOT, CandidateTree, TreeBuilder, Vote
+from ..tree import CandidateTree, Vote
 from .base import Predictions
 
 
@@ -20,6 +20,7 @@ class PromptLookupDrafter:
     def __init__(self, chain: int = 10) -> None:
         self.chain = chain
         self._text = SuffixLookup()
+        self._terminal: frozenset[int] = frozenset()
         self._last = -1
         self._lookups = 0
 
@@ -41,21 +42,20 @@ class PromptLookupDrafter:
         self._last = tokens[-1]
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        grown = TreeBuilder(self._last)
-        match = self._text.tail()
-        at = ROOT
-        self._lookups = 0
-        while len(grown) < min(self.chain, limit):
-            token = self._text.next_token(match)
-            self._lookups += 1
-            if token is None:
-                break
-            votes = (Vote("lookup", 1.0, 1.0, 1.0),) if record else ()
-            at = grown.add(at, token, source="lookup", score=1.0, votes=votes)
-            if token in self._terminal:
-                break
-            match = self._text.step(match, token)
-        return grown.pack()
+        copied, self._lookups = copy_on(self._text.automaton, min(self.chain, limit))
+        tokens = copied.tolist()
+        ends = [place for place, token in enumerate(tokens, start=1) if token in self._terminal]
+        if ends:
+            del tokens[ends[0] :]
+            self._lookups = ends[0]
+        rows = len(tokens) + 1
+        votes = (Vote("lookup", 1.0, 1.0, 1.0),) if record else ()
+        return CandidateTree.packed(
+            [self._last, *tokens],
+            list(range(-1, rows - 1)),
+            list(range(rows)),
+            lambda: [("lookup", 1.0, 0, votes)] * (rows - 1),
+        )
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]

@@ -1,27 +1,30 @@
 """The Recap drafter: predictions of every verified node, recalled by 3-, 2- and 1-token keys.
 
 It grows the tree best-first by estimated acceptance. At each node the sources are asked with the branch
-as part of the key (`sources`); after the pass every verified node, rejected ones included, leaves its row.
+as part of the key (`growth`); after the pass every verified node, rejected ones included, leaves its row
+(`learning`).
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from ..acceptance import Acceptance
 from ..budget import PassCost
+from ..compiled import EMPTY
 from ..config import RecapConfig
-from ..memory import PersistentMemory, RequestMemory, confidence, key2, key3
+from ..lookup import SuffixLookup
+from ..memory import LARGEST_VOCAB, PersistentMemory, RequestMemory
 from ..trace import LEVELS, LevelCount
-from ..tree import ROOT, CandidateTree, TreeBuilder
-from .base import Predictions
-from .sources import CLASSES, HIT, NONE, Place, Sources
+from ..tree import CandidateTree, Vote, pack
+from .base import Predictions, marks
+from .growth import CLASSES, NONE, Grown, grow, room_for, rules_of
+from .learning import learn, remember
 
-UNWEIGHED = -1
-"""Stands in the queue for the best child of a place whose sources are not mixed yet."""
+FREE = np.zeros(0)
+"""The cost of rows where none was measured."""
 
 
 class RecapDrafter:
@@ -48,231 +51,182 @@ class RecapDrafter:
         self.memory = PersistentMemory(vocab_size, self.top_k) if memory is None else memory
         if (self.memory.vocab_size, self.memory.top_k) != (vocab_size, self.top_k):
             raise ValueError("The shared memory was made for another vocabulary or another top_k.")
+        if vocab_size > LARGEST_VOCAB:
+            raise ValueError(
+                f"Recap packs three tokens in one key, for vocabularies of up to {LARGEST_VOCAB:,} "
+                f"tokens; this one has {vocab_size:,}."
+            )
         self.request = RequestMemory(self.top_k, self.config.request_rows)
-        self.sources = Sources(self.config, self.memory, self.request)
         self.acceptance = Acceptance(CLASSES, prior=self.config.calibration_prior)
+        self.lookup = SuffixLookup()
         self.cost = cost
-        self._terminal: frozenset[int] = frozenset()
+        self._rules = rules_of(self.config)
+        self._grown = room_for(self.config.budget, self.top_k)
+        self._order = np.zeros(len(self._grown.nodes), np.int64)  # handle of each packed row
+        self._parents = np.zeros(len(self._grown.nodes), np.int64)
+        self._tree: CandidateTree | None = None  # the one that was grown last
         self._tail = (NONE, NONE, NONE)  # the last three confirmed tokens, oldest first
         self._prompt: Sequence[int] = ()
         self._confirmed: list[int] = []  # prompt and answer so far
-        self._asked: dict[int, Place] = {}  # by handle, places whose sources were asked
-        self._order: list[int] = [ROOT]  # handle of each packed row
+        self._sets = (frozenset[int](), frozenset[int]())
+        self._blocked, self._terminal = (marks(s, vocab_size) for s in self._sets)
+        self._forget_likely()
+
+    def _forget_likely(self) -> None:
+        """The runners-up of the last pass: ids and probabilities where the root now stands."""
+        self._likely = np.zeros(0, np.int64), np.zeros(0)
 
     def reset(self) -> None:
         """Forget everything, the persistent memory included."""
         self.memory.clear()
         self.request.clear()
         self.acceptance.clear()
-        self.sources.begin(self.sources.blocked, keep=False)
+        self.lookup = SuffixLookup(self.lookup.blocked)
+        self._forget_likely()
         self._prompt, self._confirmed = (), []
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
     ) -> None:
-        self._terminal = terminal
+        if self._sets != (blocked, terminal):
+            self._sets = (blocked, terminal)
+            self._blocked, self._terminal = (marks(s, self.memory.vocab_size) for s in self._sets)
         seen = self._confirmed
         goes_on = bool(seen) and len(prompt) >= len(seen) and list(prompt[: len(seen)]) == seen
+        if not (self.config.keep_over_turns and goes_on):
+            self.request.clear()
+        self.lookup = SuffixLookup(blocked)
+        self._forget_likely()
         self._prompt, self._confirmed = prompt, []
-        self.sources.begin(blocked, keep=self.config.keep_over_turns and goes_on)
         self._tail = (NONE, NONE, NONE)
         self.confirm(prompt)
 
     def confirm(self, tokens: Sequence[int]) -> None:
         self._confirmed.extend(tokens)
         if self.config.lookup:
-            self.sources.lookup.extend(tokens)
+            self.lookup.extend(tokens)
         self._tail = (*self._tail, *tokens[-3:])[-3:]
 
     def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
         if not (self.config.seed_prompt and len(positions)):
             return
-        self._remember(predictions, len(predictions) - 1)
-        prompt = self._prompt
+        self._keep_likely(predictions, len(predictions) - 1)
+        prompt = (NONE, NONE, *self._prompt)
         # the latest place first: of several rows of one key the most recent prediction wins
-        order = range(len(positions) - 1, -1, -1)
-        tails = [
-            tuple(prompt[at] if at >= 0 else NONE for at in (p - 2, p - 1, p)) for p in positions
-        ]
-        self._write([tails[i] for i in order], predictions, order)
+        tails = [prompt[p : p + 3] for p in positions]
+        self.remember(tails, range(len(positions))[::-1], predictions)
 
-    # -- propose ---------------------------------------------------------------------------------
+    def remember(
+        self, tails: Sequence[Sequence[int]], rows: Sequence[int], predictions: Predictions
+    ) -> None:
+        """Store these rows of the predictions, of several with one key the first.
+
+        tails: the last three tokens up to each row, oldest first, -1 where there is none.
+        """
+        ring = self.request.reserve(len(rows))
+        told = np.array(tails, np.int64), np.array(rows, np.int64)
+        with self.memory.guard:
+            remember(self.memory.store, ring, self._blocked, *told, *_top(predictions))
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        cfg, sources = self.config, self.sources
-        root = self._tail[-1]
-        grown = TreeBuilder(root)
-        self._asked, self._order = {}, [ROOT]
-        depth_limit = min(limit, cfg.max_depth)
-        if depth_limit < 1 or root in sources.blocked:
-            return grown.pack()
-        place = Place(None, 0, 1.0, self._tail, (root,))
-        place.match = sources.tail_match()
-        # A queue entry is one candidate; its next sibling enters when it leaves, so the queue is short.
-        # Scores that leave the queue never rise, which is what lets the budget stop early.
-        queue: list[tuple[float, int, int]] = []
-        self._expand(place, ROOT, queue)
-        budget = cfg.budget
-        pays = self.cost.watch() if self.cost is not None else None
-        while queue and budget:
-            score, parent, token = heapq.heappop(queue)
-            score = -score
-            above = self._asked[parent]
-            if token == UNWEIGHED:
-                sources.weigh(above)
-                self._queue_next(above, parent, queue)
-                continue
-            if pays is not None and not pays.more(score + cfg.learning_value):
-                break
-            self._queue_next(above, parent, queue)
-            budget -= 1
-            handle = grown.add(
-                parent,
-                token,
-                source=above.source(token) if record else "",
-                score=score,
-                votes=above.votes(token) if record else (),
+        with self.memory.guard:
+            grow(
+                self._grown,
+                self._rules,
+                self.memory.store,
+                self.request.ring,
+                self.lookup.automaton,
+                self.acceptance.ratios,
+                self._blocked,
+                self._terminal,
+                self._likely,
+                FREE if self.cost is None else self.cost.table,
+                limit,
+                *self._tail,
             )
-            depth = above.depth + 1
-            if budget and depth < depth_limit and token not in self._terminal:
-                _, b, c = above.tail
-                place = Place(above, depth, score, (b, c, token), (*above.path, token))
-                if cfg.lookup:
-                    place.match = sources.lookup.step(above.match, token)
-                self._expand(place, handle, queue)
-        if pays is not None:
-            grown.cut(pays.best)
-            self._asked = {h: place for h, place in self._asked.items() if h <= pays.best}
-        tree = grown.pack()
-        self._order = grown.order
-        return tree
+        return self._packed(record)
 
-    def _expand(self, place: Place, handle: int, queue: list[tuple[float, int, int]]) -> None:
-        """Fetch what is known at a place and queue it by what its best child can score at most."""
-        self._asked[handle] = place
-        self.sources.fetch(place)
-        chance = place.bound
-        if self.config.calibrate:
-            bound = self.acceptance.bound
-            chance = bound(place.class_, place.bound)
-            if place.continuation is not None:
-                chance = max(chance, bound(place.lookup_class, place.bound))
-        factors = self.config.depth_factors
-        factor = place.score * factors[min(place.depth, len(factors) - 1)]
-        score = min(factor * chance, place.score)
-        if score >= self.config.min_score:
-            heapq.heappush(queue, (-score, handle, UNWEIGHED))
-
-    def _queue_next(self, place: Place, handle: int, queue: list[tuple[float, int, int]]) -> None:
-        """Queue the place's next child, if one is left that is worth a row."""
-        cfg = self.config
-        factors = cfg.depth_factors
-        factor = place.score * factors[min(place.depth, len(factors) - 1)]
-        while place.cursor < len(place.ranked):
-            token = place.ranked[place.cursor]
-            place.cursor += 1
-            if token in self.sources.blocked or _repeats(place.path, token):
-                continue
-            chance = place.mixed[token]
-            if cfg.calibrate:
-                looked_up = token == place.continuation
-                class_ = place.lookup_class if looked_up else place.class_
-                chance = self.acceptance.estimate(class_, chance)
-            score = min(factor * chance, place.last)
-            if score >= cfg.min_score:
-                place.last = score
-                heapq.heappush(queue, (-score, handle, token))
-                if place.cursor >= cfg.max_children:
-                    place.cursor = len(place.ranked)  # they stay: they may stand in as runners-up
-            return
-
-    # -- observe ---------------------------------------------------------------------------------
+    def _packed(self, record: bool) -> CandidateTree:
+        """The grown tree as rows; recorded, with what each source said."""
+        grown = self._grown
+        count = grown.size[0]
+        order, parents = self._order[:count], self._parents[:count]
+        pack(grown.nodes["parent"][:count], grown.nodes["score"][:count], order, parents)
+        self._tree = CandidateTree.packed(
+            grown.nodes["token"][order].tolist(),
+            parents.tolist(),
+            grown.nodes["depth"][order].tolist(),
+            _details(grown, order[1:], record),
+        )
+        return self._tree
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, LevelCount]:
-        tails = [self._tail]
-        for row in range(1, len(tree)):
-            _, b, c = tails[tree.parents[row]]
-            tails.append((b, c, tree.tokens[row]))
-        confirmed = {ROOT, *accepted}
-        order = [ROOT, *accepted, *(r for r in range(len(tree)) if r not in confirmed)]
-        self._write([tails[row] for row in order], predictions, order)
-        self._remember(predictions, accepted[-1] if accepted else ROOT)
-        if self.config.calibrate:
-            self._calibrate(tree, accepted)
-        return self._count(tree, accepted)
+        order = self._order[: len(tree)]
+        if tree is not self._tree:  # not grown here: its rows count, the places behind them do not
+            order = np.full(len(tree), EMPTY, np.int64)
+        ring = self.request.reserve(len(tree))
+        a, b, _ = self._tail
+        with self.memory.guard:
+            counts = learn(
+                self._grown,
+                self._rules,
+                self.memory.store,
+                ring,
+                self.acceptance.ratios,
+                self._blocked,
+                np.array(tree.tokens, np.int64),
+                np.array(tree.parents, np.int64),
+                order,
+                np.array(accepted, np.int64),
+                *_top(predictions),
+                a,
+                b,
+            )
+        self._keep_likely(predictions, accepted[-1] if len(accepted) else 0)
+        return {level: LevelCount(*row) for level, row in zip(LEVELS, counts.tolist(), strict=True)}
 
-    def _remember(self, predictions: Predictions, row: int) -> None:
+    def _keep_likely(self, predictions: Predictions, row: int) -> None:
         """The prediction at the place where the next root comes, for the runners-up."""
-        ids, probs = predictions.top_ids[row], predictions.top_probs[row]
         k = self.top_k  # the prefill may have fetched more for another drafter
-        self.sources.before = dict(zip(ids[:k].tolist(), probs[:k].tolist(), strict=True))
-
-    def _write(
-        self,
-        tails: Sequence[tuple[int, ...]],
-        predictions: Predictions,
-        order: Sequence[int],
-    ) -> None:
-        """Store row order[i] of the predictions under tails[i]; earlier rows of one key win."""
-        blocked = self.sources.blocked
-        kept = [i for i, tail in enumerate(tails) if tail[2] >= 0 and tail[2] not in blocked]
-        if not kept:
-            return
-        rows = [order[i] for i in kept]
-        ids = predictions.top_ids[rows, : self.top_k]
-        probs = predictions.top_probs[rows, : self.top_k]
-        conf = confidence(probs)
-        self.memory.write(np.array([tails[i][2] for i in kept]), ids, probs, conf)
-        keys = []
-        for i in kept:
-            a, b, c = tails[i]
-            three, two = self.sources.keyed((a, b, c))
-            keys.append((key2(b, c) if two else -1, key3(a, b, c) if three else -1))
-        self.request.write(keys, ids, probs, conf)
-
-    def _calibrate(self, tree: CandidateTree, accepted: Sequence[int]) -> None:
-        """Tell the calibration which candidates under the accepted branch were right."""
-        at = ROOT
-        for right in (*accepted, None):
-            place = self._asked.get(self._order[at])
-            if place is None:
-                return
-            for row in range(at + 1, len(tree)):
-                if tree.parents[row] == at:
-                    token = tree.tokens[row]
-                    looked_up = token == place.continuation
-                    class_ = place.lookup_class if looked_up else place.class_
-                    self.acceptance.record(class_, place.mixed[token], row == right)
-            if right is not None:
-                at = right
-
-    def _count(self, tree: CandidateTree, accepted: Sequence[int]) -> dict[str, LevelCount]:
-        """Look-ups, hits and accepted hits of this pass (see `trace.LevelCount`)."""
-        right = [0] * len(LEVELS)
-        total = sum([place.counts for place in self._asked.values()])
-        lookups = [total >> 16 * level & 0xFFFF for level in range(len(LEVELS))]
-        hits = [total >> HIT + 16 * level & 0xFFFF for level in range(len(LEVELS))]
-        at = ROOT
-        for row in accepted:
-            place, token = self._asked[self._order[at]], tree.tokens[row]
-            for level in range(len(LEVELS)):
-                right[level] += place.named(level, token)
-            at = row
-        return {
-            level: LevelCount(*counts)
-            for level, counts in zip(LEVELS, zip(lookups, hits, right, strict=True), strict=True)
-        }
+        self._likely = (
+            predictions.top_ids[row, :k].astype(np.int64),
+            predictions.top_probs[row, :k].astype(np.float64),
+        )
 
 
-def _repeats(path: Sequence[int], token: int) -> bool:
-    """Whether the edge from the path's last token to `token` stands on the path already.
-
-    >>> _repeats((5, 6, 5), 6), _repeats((5, 6, 5), 7), _repeats((5, 5), 5)
-    (True, False, True)
-    """
-    last = path[-1]
-    return token in path and any(
-        path[i] == last and path[i + 1] == token for i in range(len(path) - 1)
+def _top(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and probabilities of all rows, as the kernels take them."""
+    return (
+        np.ascontiguousarray(predictions.top_ids, np.int64),
+        np.ascontiguousarray(predictions.top_probs, np.float32),
     )
+
+
+def _details(grown: Grown, handles: np.ndarray, record: bool) -> Callable[[], Iterable[tuple]]:
+    """The (source, score, rank, votes) of these nodes, made when they are asked for.
+
+    Copies what it needs: the arrays serve the next tree.
+    """
+    scores, ranks = grown.nodes["score"][handles], grown.nodes["rank"][handles]
+    if not record:
+        return lambda: [
+            ("", score, rank, ())
+            for score, rank in zip(scores.tolist(), ranks.tolist(), strict=True)
+        ]
+    above = grown.nodes["parent"][handles]
+    said = grown.votes[handles], grown.weights[above], grown.sure[above]
+
+    def made() -> Iterable[tuple]:
+        sources = (said[0] * said[1]).argmax(axis=1)
+        columns = (scores, ranks, sources, *said)
+        for score, rank, source, *by_level in zip(*(c.tolist() for c in columns), strict=True):
+            votes = [
+                Vote(level, weight, probability, sure)
+                for level, probability, weight, sure in zip(LEVELS, *by_level, strict=True)
+                if sure >= 0.0
+            ]
+            yield LEVELS[source], score, rank, tuple(votes)
+
+    return made

@@ -8,13 +8,16 @@ row of zeros: the acceptance is the same and no rows are wasted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ..memory import first_of_each
+from ..compiled import kernel, maker
 from ..trace import LevelCount
-from ..tree import ROOT, CandidateTree, TreeBuilder
-from .base import Predictions
+from ..tree import CandidateTree, pack
+from .base import Predictions, marks
+from .growth import usable
+from .learning import confirmed_first
 
 STATIC_TREE: tuple[tuple[int, ...], ...] = (
     (8,),
@@ -51,6 +54,72 @@ def static_nodes() -> list[tuple[int, int, int, float]]:
     return nodes
 
 
+class Shape(NamedTuple):
+    """The nodes of a static tree that are in use, parents first; 0 stands for the root."""
+
+    number: np.ndarray  # int64 [nodes]
+    parent: np.ndarray  # int64 [nodes], the number of the parent
+    rank: np.ndarray  # int64 [nodes], place in the parent's row
+    depth: np.ndarray  # int64 [nodes]
+    weight: np.ndarray  # float64 [nodes]
+    asking: np.ndarray  # bool [81], by number: it has children
+
+
+class Filled(NamedTuple):
+    """A tree by handle, the root first; int64 [nodes + 1] but for the score."""
+
+    token: np.ndarray
+    parent: np.ndarray
+    depth: np.ndarray
+    rank: np.ndarray  # place among the siblings that are there
+    score: np.ndarray  # float64
+    fanout: np.ndarray
+
+
+@maker
+def fill(shape, table, valid, blocked, limit, root, tree):
+    """Put the table's tokens into the static tree -> handles in use, rows asked for, rows found.
+
+    table: int32 [V, k]; valid, blocked: bool [V]. The whole row of a token is asked for at once.
+    """
+    handle_of, found = np.zeros(len(shape.asking), np.int64), np.zeros(len(shape.asking), np.bool_)
+    tree.token[0], tree.parent[0], tree.depth[0], tree.fanout[0] = root, -1, 0, 0
+    found[0] = usable(blocked, root) and valid[root]
+    count, lookups, hits = 1, 1, int(found[0])
+    for i in range(len(shape.number)):
+        if shape.depth[i] > limit:
+            break
+        if not found[shape.parent[i]]:
+            continue
+        above = handle_of[shape.parent[i]]
+        token = table[tree.token[above], shape.rank[i]]
+        if not usable(blocked, token):
+            continue
+        number = shape.number[i]
+        handle_of[number] = count
+        tree.token[count], tree.parent[count], tree.depth[count] = token, above, shape.depth[i]
+        tree.score[count], tree.rank[count] = shape.weight[i], tree.fanout[above]
+        tree.fanout[count] = 0
+        tree.fanout[above] += 1
+        count += 1
+        if shape.asking[number] and shape.depth[i] < limit:
+            found[number] = valid[token]
+            lookups += 1
+            hits += int(found[number])
+    return count, lookups, hits
+
+
+@kernel
+def recycle(table, valid, tokens, rows, top_ids):
+    """Store row rows[i] under its token; of several rows of one token the first wins."""
+    for i in range(len(rows) - 1, -1, -1):  # the last to be written stays
+        token = tokens[rows[i]]
+        if 0 <= token < len(valid):
+            valid[token] = True
+            for j in range(table.shape[1]):
+                table[token, j] = top_ids[rows[i], j]
+
+
 class TokenRecyclingDrafter:
     """Static 80-node tree over a table of the last predictions by token.
 
@@ -70,11 +139,21 @@ class TokenRecyclingDrafter:
         if budget is not None:  # a stable sort keeps parents before children among equals
             heaviest = sorted(nodes, key=lambda node: -node[1][3])[:budget]
             nodes = sorted(heaviest)
-        self._nodes = nodes
-        self._asking = {parent for _, (parent, *_) in nodes}
+        number, (parent, rank, depth, weight) = (
+            [n for n, _ in nodes],
+            zip(*(node for _, node in nodes), strict=True),
+        )
+        columns = [np.array(column, np.int64) for column in (number, parent, rank, depth)]
+        asking = np.zeros(len(static_nodes()) + 1, np.bool_)
+        asking[columns[1]] = True
+        self._shape = Shape(*columns, np.array(weight, np.float64), asking)
+        room = len(nodes) + 1
+        kinds = [np.int64] * 4 + [np.float64, np.int64]
+        self._filled = Filled(*(np.zeros(room, kind) for kind in kinds))
+        self._order, self._parents = (np.zeros(room, np.int64) for _ in range(2))
         self.table = np.zeros((vocab_size, self.top_k), np.int32)
         self.valid = np.zeros(vocab_size, bool)
-        self._blocked: frozenset[int] = frozenset()
+        self._blocked = marks(frozenset(), vocab_size)
         self._last = -1
         self._lookups = self._hits = 0
 
@@ -85,7 +164,7 @@ class TokenRecyclingDrafter:
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
     ) -> None:
-        self._blocked = blocked
+        self._blocked = marks(blocked, len(self.valid))
         self._last = prompt[-1]
         if not self.warm:
             self.reset()
@@ -97,37 +176,24 @@ class TokenRecyclingDrafter:
         self._last = tokens[-1]
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        grown = TreeBuilder(self._last)
-        self._lookups = self._hits = 0
-        # static node -> handle and its row of the table
-        at: dict[int, tuple[int, list[int] | None]] = {0: (ROOT, self._ask(self._last))}
-        for number, (parent, rank, depth, weight) in self._nodes:
-            if depth > limit:
-                break
-            handle, children = at.get(parent, (ROOT, None))
-            token = children[rank] if children is not None else -1
-            if token < 0 or token in self._blocked:
-                continue
-            handle = grown.add(handle, token, source="table", score=weight)
-            if number in self._asking and depth < limit:
-                at[number] = (handle, self._ask(token))
-        return grown.pack()
-
-    def _ask(self, token: int) -> list[int] | None:
-        """The token's row, None if it was never seen or is blocked."""
-        self._lookups += 1
-        if not self.valid[token] or token in self._blocked:
-            return None
-        self._hits += 1
-        return self.table[token].tolist()
+        tree = self._filled
+        count, self._lookups, self._hits = fill(
+            self._shape, self.table, self.valid, self._blocked, limit, self._last, tree
+        )
+        order, parents = self._order[:count], self._parents[:count]
+        pack(tree.parent[:count], tree.score[:count], order, parents)
+        scores, ranks = tree.score[order[1:]].tolist(), tree.rank[order[1:]].tolist()
+        return CandidateTree.packed(
+            tree.token[order].tolist(),
+            parents.tolist(),
+            tree.depth[order].tolist(),
+            lambda: [("table", score, rank, ()) for score, rank in zip(scores, ranks, strict=True)],
+        )
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, LevelCount]:
-        confirmed = {ROOT, *accepted}
-        order = np.array([ROOT, *accepted, *(r for r in range(len(tree)) if r not in confirmed)])
-        tokens = np.asarray(tree.tokens)[order]
-        first = first_of_each(tokens)
-        self.table[tokens[first]] = predictions.top_ids[order[first]]
-        self.valid[tokens[first]] = True
+        rows = confirmed_first(len(tree), np.array(accepted, np.int64))
+        top_ids = np.ascontiguousarray(predictions.top_ids, np.int64)
+        recycle(self.table, self.valid, np.array(tree.tokens, np.int64), rows, top_ids)
         return {"table": LevelCount(self._lookups, self._hits, len(accepted))}

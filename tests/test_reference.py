@@ -1,0 +1,117 @@
+"""Recap's kernels against the plain telling of its rules: the same trees, counts and verdicts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recap import RecapConfig
+from recap.drafters.base import Predictions
+from recap.drafters.recap import RecapDrafter
+
+from .reference import PlainRecap
+
+VOCAB = 14
+BLOCKED, TERMINAL = frozenset({0}), frozenset({1})
+
+
+class Language:
+    """Successors by the last two tokens; now and then another order, so that memories disagree."""
+
+    def __init__(self, seed: int, k: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.k = k
+        self.table = np.array([self.rng.permutation(VOCAB) for _ in range(VOCAB * VOCAB)])
+
+    def predict(self, a: int, b: int) -> tuple[list[int], list[float]]:
+        ids = self.table[a * VOCAB + b].copy()
+        if self.rng.random() < 0.4:
+            at = self.rng.integers(0, 3)
+            ids[[at, at + 1]] = ids[[at + 1, at]]
+        probs = np.sort(self.rng.dirichlet(np.full(VOCAB, 0.15)))[::-1] + 1e-4
+        probs = np.float32(probs / probs.sum())
+        return ids[: self.k].tolist(), probs[: self.k].tolist()
+
+
+def both(config: RecapConfig, seed: int, passes: int) -> tuple[int, int]:
+    """Run both side by side and compare them after every pass -> candidates and tokens in all."""
+    language = Language(seed, config.top_k)
+    prompt = [int(t) for t in language.rng.integers(0, VOCAB, 12)] + [3]
+    drafter = RecapDrafter(VOCAB, config)
+    plain = PlainRecap(config, set(BLOCKED), set(TERMINAL))
+    drafter.begin(prompt, blocked=BLOCKED, terminal=TERMINAL)
+    text = list(prompt)
+    candidates = 0
+    for number in range(passes):
+        plain.text = text
+        limit = 1 + (number * 7) % 9
+        tree = drafter.propose(limit=limit, record=True)
+        want = plain.propose(text, limit)
+        order = [tuple(tree.tokens[r] for r in tree.path(row)) for row in range(len(tree))]
+        got = {branch: node.score for branch, node in zip(order[1:], tree.nodes, strict=True)}
+        assert got == pytest.approx(want, rel=1e-6), f"pass {number}"
+        candidates += len(want)
+        rows = {branch: language.predict(*(text + list(branch))[-2:]) for branch in order}
+        columns = [rows[branch] for branch in order]
+        said = Predictions(
+            np.array([ids[0] for ids, _ in columns]),
+            np.array([ids for ids, _ in columns]),
+            np.array([probs for _, probs in columns], np.float32),
+        )
+        accepted, own = tree.accept(said.choice)
+        counts = drafter.observe(tree, said, accepted)
+        right = tuple(tree.tokens[row] for row in accepted)
+        for name, values in plain.observe(text, rows, right, order).items():
+            level = counts[name]
+            seen = [level.lookups, level.hits, level.accepted]
+            if name == "runner-up":  # they are asked only where a child of theirs could enter
+                assert all(a <= b for a, b in zip(seen[:2], values[:2], strict=True))
+                seen[:2] = values[:2]
+            assert seen == values, f"pass {number}, {name}"
+        drafter.confirm([*right, own])
+        text = [*text, *right, own]
+    ratios = drafter.acceptance.ratios
+    if not config.calibrate:
+        plain.verdicts.clear()
+    for (class_, bin_), (expected, accepted) in plain.verdicts.items():
+        assert ratios.expected[class_, bin_] == pytest.approx(expected)
+        assert ratios.accepted[class_, bin_] == accepted
+    return candidates, len(text) - len(prompt)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    k=st.integers(2, 8),
+    budget=st.integers(1, 40),
+    depth=st.integers(1, 7),
+    children=st.integers(1, 9),
+    base=st.sampled_from([(0.7, 0.2, 0.1), (0, 0.5, 0.5), (1, 0, 0), (0, 0, 1), (1, 1e-12, 1e-24)]),
+    switches=st.tuples(*[st.booleans()] * 3),
+    runner_up=st.sampled_from([0.0, 0.3]),
+    factors=st.sampled_from([(1.0,), (1.0, 0.9, 0.5)]),
+)
+def test_the_same_trees_counts_and_verdicts(
+    seed, k, budget, depth, children, base, switches, runner_up, factors
+):
+    confidence, calibrate, lookup = switches
+    config = RecapConfig(
+        top_k=k,
+        budget=budget,
+        max_depth=depth,
+        max_children=children,
+        base_weights=base,
+        confidence=confidence,
+        calibrate=calibrate,
+        lookup=lookup,
+        runner_up_share=runner_up,
+        depth_factors=factors,
+    )
+    both(config, seed, 25)
+
+
+def test_it_is_worth_comparing():
+    """With the settings as they are, trees are large and candidates are accepted."""
+    candidates, tokens = both(RecapConfig(top_k=4), 5, 60)
+    assert candidates > 60 * 10
+    assert tokens > 60 * 1.2
