@@ -232,8 +232,12 @@ function select(row) {
   if (!spot) return details.replaceChildren();
   picture.querySelector(`[data-row="${row}"]`)?.classList.add("rt-selected");
   details.replaceChildren(detailsOf(spot));
-  // Over the half of the tree where the token is not.
-  details.classList.toggle("rt-up", yOf(spot) - stage.scrollTop > stage.clientHeight / 2);
+  // Over the half of the tree where the token is not, and only as much as that half holds.
+  const y = yOf(spot) - stage.scrollTop;
+  const up = y > stage.clientHeight / 2;
+  details.classList.toggle("rt-up", up);
+  details.classList.remove("rt-brief");
+  details.classList.toggle("rt-brief", details.offsetHeight > (up ? y : stage.clientHeight - y) - LINE / 2);
 }
 
 function look(spot) {

@@ -29,7 +29,7 @@ function layoutTree(step, opened, maxLines) {
     let first = true;
     if (row === lastAccepted && step.ownShown) {
       const own = { row: OWN, column: node.depth + 1, line: spot.line, kind: "own", hidden: 0 };
-      own.node = { token: step.own, text: step.ownText, depth: node.depth + 1, parent: row, source: "own" };
+      own.node = { token: step.own, text: step.ownText, depth: node.depth + 1, parent: row, source: "own", known: step.ownKnown };
       placed.push(own);
       edges.push({ from: spot, to: own, kind: "own" });
       first = false;

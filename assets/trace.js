@@ -27,6 +27,7 @@ function nameOf(run) {
 const placeOf = (run) => (run.start.label ? 9 : Object.keys(DECODERS).indexOf(run.start.decoder));
 
 function readStep(data) {
+  const known = new Map(data.known || []);
   const nodes = data.nodes.map((n, row) => ({
     row,
     token: n[0],
@@ -37,6 +38,8 @@ function readStep(data) {
     score: n[5],
     rank: n[6],
     votes: n[7],
+    // What was known where the target judged this token or its siblings; nothing on other branches.
+    known: known.get(n[2]),
   }));
   return {
     index: data.index,
@@ -50,6 +53,7 @@ function readStep(data) {
     ms: data.ms,
     // An end-of-answer token may cut the step before the target's own token.
     ownShown: data.token_ids.length > data.accepted.length,
+    ownKnown: known.get(data.accepted.length ? data.accepted[data.accepted.length - 1] : 0),
     nodes,
   };
 }

@@ -146,7 +146,24 @@ function detailsOf(spot) {
     { class: "rt-detail" },
     el("div", { class: "rt-about" }, el("div", { class: "rt-detail-head" }, literal, el("span", { class: `rt-tag rt-tag-${kind}` }, KINDS[kind])), list),
     votesOf(node),
+    rowsOf(node),
   );
+}
+
+// The rows themselves, where the target judged: what each source held to be next, and what they came to.
+function rowsOf(node) {
+  if (!node.known) return null;
+  const lines = Object.entries(node.known).map(([source, row]) => {
+    const name = source === "mixed" ? "mixed" : sourceOf(source).name;
+    const picture = source === "mixed" ? null : svg("svg", { viewBox: "-7 -7 14 14", width: 12, height: 12, "aria-hidden": "true" }, mark(source));
+    const entries = row.map(([text, probability]) => {
+      const entry = el("span", { class: text === node.text ? "rt-entry rt-this" : "rt-entry" });
+      entry.textContent = `${showToken(text)} ${probability.toFixed(2).replace(/^0/, "")}`;
+      return entry;
+    });
+    return el("div", { class: "rt-row" }, el("dt", {}, picture, ` ${name}`), el("dd", {}, ...entries));
+  });
+  return el("dl", { class: "rt-rows", "aria-label": "What each source held to be next, with its probability" }, ...lines);
 }
 
 // What each level said, and how it mixed: weight x probability, summed. The entropy of a memory's row is in

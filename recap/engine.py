@@ -166,6 +166,7 @@ class Answer:
             verify_s=verified - locked,
             observe_s=observed - verified,
             nodes=self._nodes(tree) if self.record else (),
+            known=self._known(tree, accepted) if self.record else (),
         )
         self.steps += 1
         self.decode_s += step.seconds
@@ -190,6 +191,17 @@ class Answer:
                 )
                 for n in tree.nodes
             ),
+        )
+
+    def _known(
+        self, tree: CandidateTree, accepted: list[int]
+    ) -> tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...]:
+        """What was known where the target judged: behind the root and each accepted row."""
+        text = self.conversation.target.token_text
+        return tuple(
+            (row, {name: tuple((text(t), p) for t, p in said) for name, said in known.items()})
+            for row in (0, *accepted)
+            if (known := tree.behind(row))
         )
 
     def _summary(self) -> Turn:

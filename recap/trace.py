@@ -68,7 +68,9 @@ class Step:
     token after them. `token_ids`, `texts`: what the answer grew by, that is the accepted tokens and
     `own`, cut at an end-of-answer token or at max_new_tokens. Times in seconds: `draft_s` proposing,
     `verify_s` the packed pass with its device-to-host copy, `observe_s` memory update and KV
-    compaction. `nodes` is empty when recording is off; `rows` counts the packed rows always.
+    compaction. `nodes` is empty when recording is off; `rows` counts the packed rows always. `known`: what was
+    known behind the root and each accepted row, where the target judged: (row, {source: ((text, probability),
+    ...)}), best first, "mixed" being what the sources came to.
     """
 
     index: int
@@ -83,6 +85,7 @@ class Step:
     verify_s: float
     observe_s: float
     nodes: tuple[StepNode, ...] = ()
+    known: tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -149,7 +152,8 @@ def step_line(step: Step) -> str:
     """One step as one line. Nodes and votes travel as arrays to stay small:
 
     node = [token, text, parent, depth, source, score, rank, votes],
-    vote = [level, weight, probability, confidence].
+    vote = [level, weight, probability, confidence],
+    known = [row, {source: [[text, probability], ...]}].
     """
     data = {
         "type": "step",
@@ -174,6 +178,10 @@ def step_line(step: Step) -> str:
                 [[v[0], round(v[1], 4), round(v[2], 4), round(v[3], 4)] for v in n.votes],
             ]
             for n in step.nodes
+        ],
+        "known": [
+            [row, {name: [[t, round(p, 4)] for t, p in row_] for name, row_ in said.items()}]
+            for row, said in step.known
         ],
     }
     return dumps(data)

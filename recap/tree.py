@@ -17,6 +17,9 @@ ROOT = 0
 """Packed row of the root: the last confirmed token, which has no KV entry yet."""
 
 
+Behind = Callable[[int], dict[str, list[tuple[int, float]]]]
+
+
 class Vote(NamedTuple):
     """What one source said about one candidate where it was proposed.
 
@@ -102,10 +105,11 @@ class CandidateTree:
     ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
     """
 
-    __slots__ = ("_children", "_details", "_nodes", "depths", "parents", "tokens")
+    __slots__ = ("_behind", "_children", "_details", "_nodes", "depths", "parents", "tokens")
 
     def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
         self._nodes: tuple[Node, ...] | None = tuple(nodes)
+        self._behind: Behind | None = None
         self.tokens: list[int] = [root, *[n.token for n in nodes]]
         self.parents: list[int] = [-1, *[n.parent for n in nodes]]
         self.depths: list[int] = [0, *[n.depth for n in nodes]]
@@ -127,13 +131,15 @@ class CandidateTree:
         parents: list[int],
         depths: list[int],
         details: Callable[[], Iterable[tuple]],
+        behind: Behind | None = None,
     ) -> CandidateTree:
         """From columns that are right, the root's row first (parent -1, depth 0).
 
         details: the (source, score, rank, votes) of each candidate; called when `nodes` is first read.
+        behind: see the method of that name.
         """
         tree = cls.__new__(cls)
-        tree._nodes, tree._details = None, details
+        tree._nodes, tree._details, tree._behind = None, details, behind
         tree.tokens, tree.parents, tree.depths = tokens, parents, depths
         tree._children = tree._by_token()
         return tree
@@ -147,6 +153,13 @@ class CandidateTree:
             )
             self._nodes = tuple([Node(t, p, d, *rest) for t, p, d, rest in columns])
         return self._nodes
+
+    def behind(self, row: int) -> dict[str, list[tuple[int, float]]]:
+        """What was known about the token after a packed row: by source its (token, probability), best first.
+
+        "mixed" is what they came to. Empty where nothing was asked, or recorded.
+        """
+        return {} if self._behind is None else self._behind(row)
 
     def __len__(self) -> int:
         """Rows of the packed pass, the root included."""

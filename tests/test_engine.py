@@ -332,6 +332,31 @@ def test_the_trace_reads_back():
         list(parse('{"type":"start"}\nnot json'))
 
 
+def test_what_was_known_explains_every_candidate_that_the_target_judged():
+    """Votes are entries of the rows that a step tells, and the mixture names the children best first."""
+    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+    judged = 0
+    for step in stream(ask(target), fresh("recap", target), max_new_tokens=60):
+        known = {row: {name: dict(said) for name, said in rows.items()} for row, rows in step.known}
+        assert set(known) <= {0, *step.accepted}
+        for node in step.nodes[1:]:
+            if node.parent not in known:
+                continue
+            judged += 1
+            rows = known[node.parent]
+            mixed = sum(weight * probability for _, weight, probability, _ in node.votes)
+            assert rows["mixed"][node.text] == pytest.approx(mixed)
+            for level, _, probability, _ in node.votes:
+                if level != "runner-up":
+                    assert rows[level].get(node.text, 0.0) == pytest.approx(probability)
+        for rows in known.values():
+            values = list(rows.get("mixed", {}).values())
+            assert values == sorted(values, reverse=True)
+    assert judged > 50
+    off = stream(ask(target), fresh("recap", target), max_new_tokens=20, record=False)
+    assert all(step.known == () for step in off)
+
+
 @pytest.mark.parametrize("mutant", ["mask", "depth", "keep", "accept"])
 def test_the_scripted_target_notices_a_broken_loop(mutant, monkeypatch):
     """Each break of the loop changes the tokens or trips an assert."""

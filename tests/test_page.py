@@ -335,6 +335,11 @@ def test_details_of_a_node(person):
         "mixed probability",
     ):
         assert word in detail
+    # the rows themselves: what each source held to be next, this token among them
+    rows = page.locator(".rt-rows .rt-row")
+    assert rows.last.locator("dt").inner_text().strip() == "mixed"
+    assert rows.count() >= 2
+    assert rows.last.locator(".rt-this").count() == 1
     node.click()
     page.mouse.move(0, 0)
     assert page.locator(".rt-detail").count() == 1  # a click keeps it

@@ -68,6 +68,7 @@ def synthetic_step(
         shown.append(
             StepNode(n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, votes)
         )
+    known = [] if table else [(at, synthetic_known(random_, text)) for at in (0, *accepted)]
     levels = (
         {"table": LevelCount(len(tree), len(tree) - 3, len(accepted))}
         if table
@@ -86,7 +87,18 @@ def synthetic_step(
         verify_s=0.006,
         observe_s=0.0003,
         nodes=tuple(shown),
+        known=tuple(known),
     )
+
+
+def synthetic_known(
+    random_: random.Random, text: tuple[str, ...]
+) -> dict[str, tuple[tuple[str, float], ...]]:
+    names = [level for level in LEVELS[:4] if random_.random() < 0.7]
+    return {
+        name: tuple((random_.choice(text), 0.5**rank) for rank in range(1, 9))
+        for name in [*names, "mixed"]
+    }
 
 
 def synthetic_votes(random_: random.Random, source: str) -> tuple[Vote, ...]:

@@ -18,9 +18,9 @@ from ..config import RecapConfig
 from ..lookup import SuffixLookup
 from ..memory import LARGEST_VOCAB, PersistentMemory, RequestMemory
 from ..trace import LEVELS, LevelCount
-from ..tree import CandidateTree, Vote, pack
+from ..tree import Behind, CandidateTree, Vote, pack
 from .base import Predictions, marks
-from .growth import CLASSES, NONE, Grown, grow, room_for, rules_of
+from .growth import CLASSES, LOOKUP, NONE, ONE, THREE, TWO, Grown, grow, room_for, rules_of
 from .learning import learn, remember
 
 FREE = np.zeros(0)
@@ -157,8 +157,35 @@ class RecapDrafter:
             parents.tolist(),
             grown.nodes["depth"][order].tolist(),
             _details(grown, order[1:], record),
+            self._behind(order) if record else None,
         )
         return self._tree
+
+    def _behind(self, order: np.ndarray) -> Behind:
+        """What the sources know behind each packed row; copied, for both memories move on."""
+        grown, k = self._grown, self.top_k
+        slots, sure = grown.slots[order], grown.sure[order]
+        said = [
+            (store.ids[slots[:, level]], store.probs[slots[:, level]])
+            for level, store in ((THREE, self.request.ring), (TWO, self.request.ring), (ONE, self.memory))
+        ]  # a slot of -1 fetches some row: `sure` says that it is none
+        nodes, mixed = grown.nodes[order], (grown.ranked[order, :k], grown.mixed[order, :k])
+
+        def behind(row: int) -> dict[str, list[tuple[int, float]]]:
+            if not nodes[row]["open"]:
+                return {}
+            known = {
+                LEVELS[level]: _pairs(ids[row], probs[row])
+                for level, (ids, probs) in enumerate(said)
+                if sure[row, level] >= 0.0
+            }
+            if sure[row, LOOKUP] >= 0.0:
+                known[LEVELS[LOOKUP]] = [(int(nodes[row]["continuation"]), 1.0)]
+            if count := min(nodes[row]["count"], k):
+                known["mixed"] = _pairs(*(column[row, :count] for column in mixed))
+            return known
+
+        return behind
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
@@ -202,6 +229,10 @@ def _top(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
         np.ascontiguousarray(predictions.top_ids, np.int64),
         np.ascontiguousarray(predictions.top_probs, np.float32),
     )
+
+
+def _pairs(ids: np.ndarray, probs: np.ndarray) -> list[tuple[int, float]]:
+    return list(zip(ids.tolist(), probs.tolist(), strict=True))
 
 
 def _details(grown: Grown, handles: np.ndarray, record: bool) -> Callable[[], Iterable[tuple]]:
