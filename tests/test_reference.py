@@ -1,17 +1,30 @@
 """Recap's kernels against the plain telling of its rules: the same trees, counts and verdicts."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recap import RecapConfig
+from recap.drafters import make_drafter
 from recap.drafters.base import Predictions
 from recap.drafters.recap import RecapDrafter
 
 from .reference import PlainRecap
 
 VOCAB = 14
+CHECKED = """
+from tests.test_reference import both, kernels_with_odd_input
+from recap import RecapConfig
+for seed in range(6):
+    both(RecapConfig(top_k=2 + seed, budget=1 + 9 * seed), seed, 40)
+kernels_with_odd_input()
+"""
 BLOCKED, TERMINAL = frozenset({0}), frozenset({1})
 
 
@@ -31,6 +44,25 @@ class Language:
         probs = np.sort(self.rng.dirichlet(np.full(VOCAB, 0.15)))[::-1] + 1e-4
         probs = np.float32(probs / probs.sum())
         return ids[: self.k].tolist(), probs[: self.k].tolist()
+
+
+def kernels_with_odd_input() -> None:
+    """What no target says, and no test of the rules: chances that are none, tokens out of range, NaN."""
+    for chance in (0.0, 1.0, 1.5, -1.0, float("nan"), float("inf")):
+        for name, settings_ in (
+            ("recap", {"config": RecapConfig(request_rows=7)}),
+            ("token_recycling", {}),
+        ):
+            drafter = make_drafter(name, vocab_size=VOCAB, **settings_)
+            drafter.begin([3, 900, 4, 4, 4], blocked=BLOCKED, terminal=TERMINAL)
+            drafter.confirm([4])
+            for ids in ([4, 5, 900, -7, 6, 0, 1, 2], [5] * 8, [4] * 8):
+                tree = drafter.propose(limit=20, record=True)
+                rows = np.array([ids] * len(tree))
+                probs = np.full(rows.shape, chance, np.float32)
+                drafter.observe(tree, Predictions(rows[:, 0], rows, probs), [])
+                drafter.confirm([4])
+                assert all(0 <= token < VOCAB for token in tree.tokens)
 
 
 def both(config: RecapConfig, seed: int, passes: int) -> tuple[int, int]:
@@ -115,3 +147,21 @@ def test_it_is_worth_comparing():
     candidates, tokens = both(RecapConfig(top_k=4), 5, 60)
     assert candidates > 60 * 10
     assert tokens > 60 * 1.2
+
+
+def test_odd_input_is_survived():
+    kernels_with_odd_input()
+
+
+@pytest.mark.slow
+def test_no_kernel_reaches_beyond_its_arrays(tmp_path):
+    """Compiled anew with every index checked: without that a wrong one would overwrite memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "RECAP_CACHE": str(tmp_path)},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

@@ -23,6 +23,10 @@ WHOLE = "recap"
 class StaticTreeDrafter(RecapDrafter):
     """Recap's memories and mixture in Token Recycling's fixed tree: a place's child is a rank, whatever its score."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._make_room(len(static_nodes()))
+
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
         tree = self._grown
         begin_tree(tree, self._rules, self.lookup.automaton, *self._tail)

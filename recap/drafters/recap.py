@@ -61,16 +61,20 @@ class RecapDrafter:
         self.lookup = SuffixLookup()
         self.cost = cost
         self._rules = rules_of(self.config)
-        self._grown = room_for(self.config.budget, self.top_k)
-        self._order = np.zeros(len(self._grown.nodes), np.int64)  # handle of each packed row
-        self._parents = np.zeros(len(self._grown.nodes), np.int64)
-        self._tree: CandidateTree | None = None  # the one that was grown last
+        self._make_room(self.config.budget)
+        self._tokens: list[int] = []  # of the tree that was grown last: the very list
         self._tail = (NONE, NONE, NONE)  # the last three confirmed tokens, oldest first
         self._prompt: Sequence[int] = ()
         self._confirmed: list[int] = []  # prompt and answer so far
         self._sets = (frozenset[int](), frozenset[int]())
         self._blocked, self._terminal = (marks(s, vocab_size) for s in self._sets)
         self._forget_likely()
+
+    def _make_room(self, candidates: int) -> None:
+        """Arrays for trees of up to so many candidates."""
+        self._grown = room_for(candidates, self.top_k)
+        self._order = np.zeros(candidates + 1, np.int64)  # handle of each packed row
+        self._parents = np.zeros(candidates + 1, np.int64)
 
     def _forget_likely(self) -> None:
         """The runners-up of the last pass: ids and probabilities where the root now stands."""
@@ -152,14 +156,14 @@ class RecapDrafter:
         count = grown.size[0]
         order, parents = self._order[:count], self._parents[:count]
         pack(grown.nodes["parent"][:count], grown.nodes["score"][:count], order, parents)
-        self._tree = CandidateTree.packed(
-            grown.nodes["token"][order].tolist(),
+        self._tokens = grown.nodes["token"][order].tolist()
+        return CandidateTree.packed(
+            self._tokens,
             parents.tolist(),
             grown.nodes["depth"][order].tolist(),
             _details(grown, order[1:], record),
             self._behind(order) if record else None,
         )
-        return self._tree
 
     def _behind(self, order: np.ndarray) -> Behind:
         """What the sources know behind each packed row; copied, for both memories move on."""
@@ -167,7 +171,11 @@ class RecapDrafter:
         slots, sure = grown.slots[order], grown.sure[order]
         said = [
             (store.ids[slots[:, level]], store.probs[slots[:, level]])
-            for level, store in ((THREE, self.request.ring), (TWO, self.request.ring), (ONE, self.memory))
+            for level, store in (
+                (THREE, self.request.ring),
+                (TWO, self.request.ring),
+                (ONE, self.memory),
+            )
         ]  # a slot of -1 fetches some row: `sure` says that it is none
         nodes, mixed = grown.nodes[order], (grown.ranked[order, :k], grown.mixed[order, :k])
 
@@ -191,7 +199,9 @@ class RecapDrafter:
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, LevelCount]:
         order = self._order[: len(tree)]
-        if tree is not self._tree:  # not grown here: its rows count, the places behind them do not
+        if (
+            tree.tokens is not self._tokens
+        ):  # not grown here: its rows count, the places behind them do not
             order = np.full(len(tree), EMPTY, np.int64)
         ring = self.request.reserve(len(tree))
         a, b, _ = self._tail
