@@ -3,12 +3,13 @@
 import json
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlavaNextProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
@@ -16,6 +17,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from recap import DECODERS, Conversation, generate, load_target, make_drafter
 from recap.demo import dialogue, export, model, tongue, train_twin, twin, views, world
 from recap.targets.catalogue import DEMO, DEMO_LLAVA
+from recap.ui import texts
 
 torch.set_num_threads(1)
 EXAMPLES = DEMO.parent / "examples"
@@ -31,7 +33,8 @@ needs_twin = pytest.mark.skipif(
 def processor(tmp_path_factory) -> LlavaNextImageProcessorPil:
     """The stock processor, as the exported folder configures it."""
     folder = tmp_path_factory.mktemp("processor")
-    (folder / "preprocessor_config.json").write_text(json.dumps(export.TILED))
+    for name, settings in export.TILED.items():
+        (folder / name).write_text(json.dumps(settings))
     return LlavaNextImageProcessorPil.from_pretrained(folder)
 
 
@@ -124,8 +127,22 @@ def test_export_reads_back(fresh, tmp_path):
     folder = export.export(whole, tok, tmp_path / "twin", export.TILED)
     target = load_target(folder, dtype="bfloat16", packed=False)
     assert target.name == str(folder)
+    stock = LlavaNextProcessor.from_pretrained(folder)
+    for size in ((576, 480), (480, 672), (300, 900), (577, 333), (100, 100)):
+        ids = stock(images=Image.new("RGB", size), text="<|image_pad|>")["input_ids"][0]
+        assert ids == [model.IDS["<|image_pad|>"]] * target.count_features(*size[::-1])
     for name, p in whole.state_dict().items():
         torch.testing.assert_close(target.model.state_dict()[name], p.bfloat16(), msg=name)
+
+
+def test_the_page_says_which_demo_model_answers():
+    what = {"device": "cpu", "dtype": "float32", "max_context": 4096}
+    for name, word in (("demo", "Demo model"), ("demo-llava", "LLaVA-NeXT twin of the demo model")):
+        line = texts.model_line(SimpleNamespace(name=name, **what), 1.0)
+        assert f"<strong>{word}</strong>" in line
+        assert "Qwen" not in line + texts.DEMO_LIMITS[name]
+    assert "LLaVA-NeXT twin" in texts.DEMO_LIMITS["demo-llava"]
+    assert "rc-knows" not in texts.model_line(SimpleNamespace(name="owner/model", **what), 1.0)
 
 
 @pytest.fixture(scope="module")

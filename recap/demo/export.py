@@ -68,27 +68,34 @@ def saved_tokenizer(work: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-# What the image processors of the two families read beside the weights.
+# What the processors of the two families read beside the weights, by file.
 PIXELS = {"image_mean": list(eye.MEAN), "image_std": list(eye.STD)}
-MERGED = {
+MERGED = {"preprocessor_config.json": {
     "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": eye.PATCH,
     "temporal_patch_size": 2, "merge_size": eye.MERGE, **PIXELS,
     "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor",
-}  # fmt: skip
-TILED = {
+}}  # fmt: skip
+TILED = {"preprocessor_config.json": {
     "size": {"shortest_edge": views.TILE}, **PIXELS,
     "crop_size": {"height": views.TILE, "width": views.TILE},
     "image_grid_pinpoints": views.PINPOINTS,
     "image_processor_type": "LlavaNextImageProcessor", "processor_class": "LlavaNextProcessor",
-}  # fmt: skip
+}, "processor_config.json": {
+    "patch_size": views.TILE // views.SIDE, "vision_feature_select_strategy": "default",
+    "num_additional_image_tokens": 1, "image_token": "<|image_pad|>",
+    "processor_class": "LlavaNextProcessor",
+}}  # fmt: skip
 
 
 def export(
-    whole: PreTrainedModel, tok: PreTrainedTokenizerFast, to: Path, processor: dict = MERGED
+    whole: PreTrainedModel,
+    tok: PreTrainedTokenizerFast,
+    to: Path,
+    files: dict[str, dict] = MERGED,
 ) -> Path:
     """Write the checkpoint in bfloat16, whole or not at all; files that are not its own stay.
 
-    `processor` is what becomes preprocessor_config.json.
+    `files` are the settings of the processor.
     """
     part = to.with_name(to.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
@@ -102,7 +109,8 @@ def export(
         eos_token_id=[IDS["<|im_end|>"], IDS["<|endoftext|>"]],
     )  # fmt: skip
     small.save_pretrained(part)
-    (part / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
+    for name, settings in files.items():
+        (part / name).write_text(json.dumps(settings, indent=2) + "\n")
     to.mkdir(parents=True, exist_ok=True)
     for file in part.iterdir():
         file.replace(to / file.name)

@@ -102,6 +102,16 @@ def some_crops(view: views.Views, rng: np.random.Generator) -> list[int]:
     return [0] if tiles == 1 else [0, int(rng.integers(1, tiles + 1))]
 
 
+def often(items: list[pool.Item], rng: np.random.Generator) -> list[int]:
+    """The numbers of the pictures to learn from: scenes are soon learned, words on signs are not."""
+    times = {"scene": 0.5, "sign": 3}
+    return [
+        i
+        for i, (item, chance) in enumerate(zip(items, rng.random(len(items)), strict=True))
+        for _ in range(int(times.get(item.kind, 1) + chance))
+    ]
+
+
 def train_sight(work: Path, minutes: float, peak: float = 2e-3, shards: int = 64) -> Path:
     """Teach tower and projector for a budget of minutes; resumes from `work`/sight.pt."""
     torch.set_num_threads(1)
@@ -139,11 +149,7 @@ def train_sight(work: Path, minutes: float, peak: float = 2e-3, shards: int = 64
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 told[number] = [s.bfloat16() for s in look(first.model.visual, items)]
         rng = np.random.default_rng(turn)
-        # Scenes are soon learned, words are not.
-        drawn = rng.random(len(items))
-        order = [
-            i for i in rng.permutation(len(items)) if items[i].kind != "scene" or drawn[i] < 0.5
-        ]
+        order = rng.permutation(often(items, rng))
         for k in range(0, len(order), BATCH):
             part = order[k : k + BATCH]
             which = [some_crops(seen[i], rng) for i in part]
