@@ -15,7 +15,7 @@ from .examples import EXAMPLES
 from .uploads import Limits
 
 VARIABLES = {
-    "RECAP_MODEL": "demo (default), a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
+    "RECAP_MODEL": "demo (default), demo-llava, a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",
     "RECAP_REVISION": "branch, tag or commit of a hub id, default main",
     "RECAP_DEVICE": "cpu, cuda, cuda:0, ... or auto (all GPUs); default: a GPU if there is one",
     "RECAP_DTYPE": "float32, bfloat16 or float16; default: chosen for the device",
@@ -35,7 +35,7 @@ VARIABLES = {
     "RECAP_AREA": "who shares Recap's 1-token memory: session (default), user (who is signed in), shared",
     "RECAP_USERS": "who may sign in, as name:password, name:password, ...; default: everybody, unsigned. A secret",
     "RECAP_MEMORY_FILE": "file that keeps the shared memory over restarts, default none",
-    "RECAP_CACHE": "folder for the pass times measured on this machine, default ~/.cache/recap",
+    "RECAP_CACHE": "folder for what is made once on a machine (pass times, compiled drafters), default ~/.cache/recap",
 }
 
 

@@ -1,0 +1,53 @@
+"""Where compiled kernels are kept."""
+
+import ast
+from pathlib import Path
+
+from recap import compiled
+from recap.drafters import warm
+
+RECAP = Path(compiled.__file__).parent
+
+
+def test_every_file_with_kernels_is_named():
+    """A file that is not named could change without its kernels being compiled anew."""
+    found = []
+    for file in sorted(RECAP.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        names = {
+            decorator.id
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            for decorator in function.decorator_list
+            if isinstance(decorator, ast.Name)
+        }
+        if names & {"kernel", "maker"} or file.name == "compiled.py":
+            found.append(str(file.relative_to(RECAP)))
+    assert found == list(compiled.KERNELS)
+
+
+def test_kernels_are_kept_beside_what_was_measured_and_change_their_place_with_the_sources(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RECAP_CACHE", str(tmp_path))
+    folder = compiled._kernel_folder()
+    assert Path(folder).parent == tmp_path
+    assert compiled._kernel_folder() == folder
+    monkeypatch.setattr(compiled, "KERNELS", compiled.KERNELS[1:])
+    assert compiled._kernel_folder() != folder
+
+
+def test_a_machine_without_a_place_for_them_compiles_in_each_process(monkeypatch):
+    monkeypatch.setenv("RECAP_CACHE", "/proc/nothing")
+    assert compiled._kernel_folder() is None
+    monkeypatch.setattr(compiled, "_FOLDER", None)
+
+    @compiled.kernel
+    def twice(a):
+        return a + a
+
+    assert twice(4) == 8
+
+
+def test_the_drafters_are_made_ready_once_a_process():
+    assert warm() == warm() > 0
