@@ -40,9 +40,6 @@ class RecapConfig:
     max_children: int = 8
     """Most children of one node; equals top_k by default, so the mixture's tail is cut, not its head."""
 
-    edge_repeats: int = 0
-    """How often the step from one token to another may come again on one branch. """
-
     min_score: float = 1e-4
     """A candidate expected to be accepted less often than this is not worth its row."""
 

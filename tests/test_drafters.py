@@ -438,6 +438,18 @@ def test_root_alone_when_one_token_is_left():
     assert ROOT == 0
 
 
+def test_a_short_request_is_recorded_after_a_long_one():
+    """The long one's rows lie far out in its ring; the places of earlier trees must not point there."""
+    target = ScriptedTarget(vocab_size=40, order=3, eos=False)
+    drafter = make_drafter("recap", vocab_size=40)
+    for tokens in (400, 3):
+        conversation = Conversation(target)
+        conversation.ask("3 0 0 4 5 3 0 4 5")
+        steps = list(stream(conversation, drafter, max_new_tokens=tokens))
+        assert sum(bool(step.known) for step in steps) >= len(steps) - 1
+        assert len(drafter.request.ring.ids) >= (1024 if tokens == 3 else 4096)
+
+
 def test_a_vocabulary_too_large_for_the_keys_is_refused():
     with pytest.raises(ValueError, match="up to 1,048,576 tokens"):
         RecapDrafter((1 << 20) + 1, RecapConfig(top_k=1))

@@ -41,7 +41,6 @@ class Rules(NamedTuple):
     max_depth: int
     max_children: int
     top_k: int
-    edge_repeats: int
     min_score: float
     learning_value: float
     runner_up_share: float
@@ -61,7 +60,6 @@ def rules_of(config: RecapConfig) -> Rules:
         config.max_depth,
         config.max_children,
         config.top_k,
-        config.edge_repeats,
         config.min_score,
         config.learning_value,
         config.runner_up_share,
@@ -391,13 +389,14 @@ def _queue_place(tree, rules, ratios, at):
 
 @kernel
 def repeats(nodes, at, token):
-    """How often the edge from a node's token to `token` stands on the node's branch already."""
-    last, count = nodes[at].token, 0
+    """Whether the edge from a node's token to `token` stands on the node's branch already."""
+    last = nodes[at].token
     while at > 0:
         above = nodes[at].parent
-        count += nodes[above].token == last and nodes[at].token == token
+        if nodes[above].token == last and nodes[at].token == token:
+            return True
         at = above
-    return count
+    return False
 
 
 @kernel
@@ -407,7 +406,7 @@ def _queue_next(tree, rules, ratios, blocked, at):
         here = tree.nodes[at].cursor
         tree.nodes[at].cursor = here + 1
         token, chance = tree.ranked[at, here], tree.mixed[at, here]
-        if not usable(blocked, token) or repeats(tree.nodes, at, token) > rules.edge_repeats:
+        if not usable(blocked, token) or repeats(tree.nodes, at, token):
             continue
         if rules.calibrate:
             looked_up = token == tree.nodes[at].continuation

@@ -168,7 +168,8 @@ class RecapDrafter:
     def _behind(self, order: np.ndarray) -> Behind:
         """What the sources know behind each packed row; copied, for both memories move on."""
         grown, k = self._grown, self.top_k
-        slots, sure = grown.slots[order], grown.sure[order]
+        nodes, sure = grown.nodes[order], grown.sure[order]
+        slots = np.where(nodes["open"][:, None] > 0, grown.slots[order], 0)
         said = [
             (store.ids[slots[:, level]], store.probs[slots[:, level]])
             for level, store in (
@@ -176,8 +177,8 @@ class RecapDrafter:
                 (TWO, self.request.ring),
                 (ONE, self.memory),
             )
-        ]  # a slot of -1 fetches some row: `sure` says that it is none
-        nodes, mixed = grown.nodes[order], (grown.ranked[order, :k], grown.mixed[order, :k])
+        ]  # without a row some row is fetched: `sure` says that it is none
+        mixed = grown.ranked[order, :k], grown.mixed[order, :k]
 
         def behind(row: int) -> dict[str, list[tuple[int, float]]]:
             if not nodes[row]["open"]:
