@@ -51,6 +51,11 @@ def _kernel_folder() -> str | None:
 _FOLDER = _kernel_folder()
 
 
+def kept() -> bool:
+    """Whether kernels were compiled on this machine before."""
+    return _FOLDER is not None and next(Path(_FOLDER).rglob("*.nbi"), None) is not None
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     if _FOLDER is None:
         return numba.njit(nogil=True, **options)(function)

@@ -170,6 +170,14 @@ def keep_row(ring, start, two, three, ids, probs, conf):
 
 
 @kernel
+def _keep_rows(ring, keys, ids, probs, conf):
+    """Store row i under keys[i], int64 [n, 2]."""
+    start = ring.written[0]
+    for i in range(len(keys)):
+        keep_row(ring, start, keys[i, 0], keys[i, 1], ids[i], probs[i], conf[i])
+
+
+@kernel
 def slot2(ring, two):
     """The slot of a 2-token key's row, -1 if there is none."""
     serial = find(ring.by2, two)
@@ -242,10 +250,7 @@ class RequestMemory:
 
         Of several rows with one key in this call the first wins; across calls the latest wins.
         """
-        ring = self.reserve(len(keys))
-        start = int(ring.written[0])
-        for (two, three), *row in zip(keys, ids, probs, conf, strict=True):
-            keep_row(ring, start, two, three, *row)
+        _keep_rows(self.reserve(len(keys)), np.array(keys, np.int64), ids, probs, conf)
 
     def get2(self, key: int) -> Row | None:
         """The row of a 2-token key, or None."""

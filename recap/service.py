@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from .budget import PassCost
 from .drafters import warm
@@ -61,9 +62,11 @@ class ModelLoader:
     def _run(self) -> None:
         begun = time.monotonic()
         try:
-            target = self._first_or_fallback()
-            self.phase = "preparing the drafters (compiled once on a machine)"
-            warm()
+            with ThreadPoolExecutor(1, "warm drafters") as beside:
+                drafters = beside.submit(warm)
+                target = self._first_or_fallback()
+                self.phase = "preparing the drafters (compiled once on a machine)"
+                drafters.result()
             if self._measure is not None:
                 self.phase = f"timing the packed pass of “{target.name}” on this machine"
                 self.cost = self._measure(target)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from typing import Any
 
 import numpy as np
 
+from ..compiled import kept, new_table, with_room
 from .autoregressive import AutoregressiveDrafter
 from .base import Drafter, Predictions
 from .prompt_lookup import PromptLookupDrafter
 from .recap import RecapDrafter
 from .token_recycling import TokenRecyclingDrafter
+
+log = logging.getLogger("recap")
 
 DECODERS = ("recap", "token_recycling", "prompt_lookup", "autoregressive")
 """Names that `make_drafter` knows, in the order of comparisons."""
@@ -25,6 +29,9 @@ def warm() -> float:
     Compiled once on a machine (10 to 30 seconds), read from disk afterwards (under one).
     """
     begun = time.perf_counter()
+    if not kept():
+        log.warning("Compiling the drafters, once on this machine: up to half a minute.")
+    with_room(new_table(), 100)
     said = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
     for made in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
         made.begin([1, 2, 3, 1], blocked=frozenset(), terminal=frozenset())
