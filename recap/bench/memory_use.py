@@ -33,7 +33,7 @@ def measure(*, vocab: int, tokens: int, config: RecapConfig, seed: int = 0) -> d
     """Sizes after one request of `tokens` generated tokens -> megabytes (10^6 bytes) by name.
 
     persistent_mb: the 1-token memory. request_mb: the 2- and 3-token memory; request_full_mb: the same with
-    every row of its ring in use under keys of its own and all of them read, which is its bound. lookup_mb: the suffix
+    every row of its ring in use under keys of its own, which is its bound. lookup_mb: the suffix
     automaton over prompt and answer, no memory of predictions, but as long-lived as the request.
     """
     language = SyntheticLanguage(vocab, words=min(2000, vocab), seed=seed)
@@ -82,8 +82,6 @@ def _full(config: RecapConfig, seed: int) -> RequestMemory:
         probs = np.zeros((64, config.top_k), np.float32)
         keys = [(key2(b, c), key3(a, b, c)) for a, b, c in tails]
         request.write(keys, ids, probs, probs[:, 0])
-        for two, three in keys:  # what is read may be kept at hand: that counts, too
-            request.get2(two), request.get3(three)
     return request
 
 
