@@ -115,9 +115,8 @@ class Grown(NamedTuple):
     weights: np.ndarray  # float64 [nodes, SOURCES], their shares in the mixture
     ranked: np.ndarray  # int64 [nodes, 3 k + 1], a place's tokens by mixed probability
     mixed: np.ndarray  # float64 [nodes, 3 k + 1], these
-    queue: (
-        np.ndarray
-    )  # ENTRY, a heap: best score first, then the older parent, then the smaller token
+    # a heap of ENTRY: best score first, then the older parent, then the smaller token
+    queue: np.ndarray
     size: np.ndarray  # int64 [2]: nodes, entries in the queue
     watch: np.ndarray  # float64 [4], see `budget`
 
