@@ -117,7 +117,7 @@ class PlainRecap:
             if token in self.blocked or (place.path[-1], token) in edges:
                 continue
             last = min(factor * self.estimate(place.class_of(token), place.mixed[token]), last)
-            if last < cfg.min_score or len(found) == cfg.max_children:
+            if len(found) == cfg.max_children:
                 break
             found.append((last, token))
         return found

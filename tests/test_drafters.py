@@ -223,6 +223,15 @@ def test_the_calibration_hears_of_every_candidate_under_the_accepted_branch():
     assert expected.sum() == pytest.approx(0.8 + nine + six)
 
 
+def test_the_budget_is_filled_with_what_is_known_however_unlikely():
+    """A verified row teaches, whatever its chance: here seven of eight known tokens, one nearly certain."""
+    drafter = RecapDrafter(60, RecapConfig(budget=7, max_depth=1))
+    drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
+    row = list(range(10, 18)), [0.9999, *(10.0**-power for power in range(6, 13))]
+    drafter.remember([(-1, -1, 3)], [0], predictions([row]))
+    assert drafter.propose(limit=5, record=False).tokens == [3, *range(10, 17)]
+
+
 @pytest.mark.parametrize(("earlier", "share"), [([9, 3], 0.1), ([2, 3], 0.2), ([1, 2, 3], 0.3)])
 def test_a_longer_match_has_the_larger_share(earlier, share):
     config = RecapConfig(

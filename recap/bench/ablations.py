@@ -72,7 +72,7 @@ class Ablation:
 
 ABLATIONS: dict[str, Ablation] = {
     WHOLE: Ablation(),
-    # so far apart that a shorter key's candidates stay below min_score where a longer one answers
+    # so far apart that a shorter key's candidates only fill what a longer one leaves of the budget
     "strict back-off": Ablation({"base_weights": (1.0, 1e-12, 1e-24)}),
     "uniform mixture": Ablation({"base_weights": (1.0, 1.0, 1.0)}),
     "without confidence": Ablation({"confidence": False}),

@@ -41,7 +41,6 @@ class Rules(NamedTuple):
     max_depth: int
     max_children: int
     top_k: int
-    min_score: float
     learning_value: float
     runner_up_share: float
     confidence_floor: float
@@ -60,7 +59,6 @@ def rules_of(config: RecapConfig) -> Rules:
         config.max_depth,
         config.max_children,
         config.top_k,
-        config.min_score,
         config.learning_value,
         config.runner_up_share,
         config.confidence_floor,
@@ -382,8 +380,7 @@ def _queue_place(tree, rules, ratios, at):
         if tree.nodes[at].continuation >= 0:
             chance = max(chance, bound(ratios, tree.nodes[at].lookup_class, tree.nodes[at].bound))
     score = min(_factor(tree.nodes, rules, at) * chance, tree.nodes[at].score)
-    if score >= rules.min_score:
-        _push(tree.queue, tree.size, score, at, NONE)
+    _push(tree.queue, tree.size, score, at, NONE)
 
 
 @kernel
@@ -400,7 +397,7 @@ def repeats(nodes, at, token):
 
 @kernel
 def _queue_next(tree, rules, ratios, blocked, at):
-    """Queue a place's next child, if one is left that is worth a row; `cursor` stays behind it."""
+    """Queue a place's next child, if one is left; `cursor` stays behind it."""
     while tree.nodes[at].cursor < tree.nodes[at].count:
         here = tree.nodes[at].cursor
         tree.nodes[at].cursor = here + 1
@@ -412,9 +409,8 @@ def _queue_next(tree, rules, ratios, blocked, at):
             class_ = tree.nodes[at].lookup_class if looked_up else tree.nodes[at].class_
             chance = estimate(ratios, class_, chance)
         score = min(_factor(tree.nodes, rules, at) * chance, tree.nodes[at].last)
-        if score >= rules.min_score:
-            tree.nodes[at].last = score
-            _push(tree.queue, tree.size, score, at, token)
+        tree.nodes[at].last = score
+        _push(tree.queue, tree.size, score, at, token)
         return
 
 
