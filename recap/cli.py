@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that loads a target."""
-    parser.add_argument("--model", default="demo", help='"demo", a directory, or a hub id')
+    parser.add_argument(
+        "--model", default="demo", help='"demo", "demo-llava", a directory, or a hub id'
+    )
     parser.add_argument(
         "--device", help='"cuda", "cpu", or "auto" for all GPUs (default: cuda where there is one)'
     )

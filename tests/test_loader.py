@@ -236,6 +236,7 @@ def test_hub_id_without_a_network(monkeypatch):
     fails("owner/no-such-model", "the model hub cannot be reached")
 
 
-def test_demo_is_missing_in_one_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(catalogue, "DEMO", tmp_path / "demo_model")
-    fails("demo", "The demo model is not there")
+@pytest.mark.parametrize(("name", "where"), [("demo", "DEMO"), ("demo-llava", "DEMO_LLAVA")])
+def test_demo_is_missing_in_one_sentence(monkeypatch, tmp_path, name, where):
+    monkeypatch.setattr(catalogue, where, tmp_path / "demo_model")
+    fails(name, "The demo model is not there")

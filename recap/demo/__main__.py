@@ -79,7 +79,7 @@ def main() -> None:
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
         p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 45, 75),
                        metavar=("EYE", "LESSON", "TONGUE", "DRILL"))  # fmt: skip
-        p.add_argument("--twin-minutes", type=float, nargs=2, default=(27.5, 45),
+        p.add_argument("--twin-minutes", type=float, nargs=2, default=(53.5, 24.5),
                        metavar=("SIGHT", "VOICE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
         p.add_argument("--notes", default="", help="what else is to be told of this training")

@@ -60,9 +60,9 @@ TWIN = Words(
 A LLaVA-NeXT (`LlavaNextForConditionalGeneration`: a CLIP tower, an overview and one or two tiles of
 each picture with newline tokens, plain positions, a Qwen2 for the words) of {parameters:.1f} million parameters,
 taught what [the demo model](../demo_model/README.md) knows, on the same drawn pictures. It exists so
-that the decoders can be measured on trained weights of both families without a model hub. It is the
-less accurate of the two, and it says nothing about how a model of 7 billion parameters answers or how
-fast it decodes.""",
+that the decoders can be measured on trained weights of both families without a model hub. It reads
+prices and the words on signs less well than the first, and it says nothing about how a model of 7
+billion parameters answers or how fast it decodes.""",
     processor="LlavaNextImageProcessorPil",
     goals=False,
     training="""\

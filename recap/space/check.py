@@ -16,6 +16,7 @@ from typing import Any
 from huggingface_hub import SpaceHardware
 from huggingface_hub.repocard import metadata_load
 
+from ..targets.catalogue import bundled
 from .spacefile import FROM_MODEL, SpaceError, Spacefile, load
 
 COLOURS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
@@ -146,7 +147,7 @@ def hardware(f: Facts) -> Iterator[str]:
         yield f"Spacefile: there is no hardware “{name}”: {', '.join(known)} are."
     elif name.startswith("zero"):
         yield f"Spacefile: on {name} every call runs in a process of its own, so memories would be lost."
-    elif name.startswith("cpu") and f.space.model.id != "demo":
+    elif name.startswith("cpu") and f.space.model.id not in bundled():
         yield f"Spacefile: {f.space.model.id} needs a GPU, and {name} has none."
     if f.front.get("suggested_hardware") != name:
         yield (
@@ -160,13 +161,13 @@ def model(f: Facts) -> Iterator[str]:
     from ..targets.loader import DTYPES
 
     name = f.space.model.id
-    if name != "demo" and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if name not in bundled() and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         yield f"Spacefile: model.id “{name}” is neither “demo” nor a hub id (owner/name)."
     if f.space.model.dtype not in DTYPES:
         yield f"Spacefile: there is no dtype “{f.space.model.dtype}”: {', '.join(DTYPES)} are."
     if not f.space.model.revision:
         yield "Spacefile: model.revision is empty; main is the usual one."
-    if name == "demo":
+    if name in bundled():
         return
     if name not in (f.front.get("models") or []):
         yield f"README.md does not list {name} under models."

@@ -28,7 +28,7 @@ def load_target(
 ) -> TransformersTarget:
     """Load a model with its processor, ready to verify trees.
 
-    name_or_path: "demo", a directory, or a hub id. revision: the hub id's branch, tag or commit (main
+    name_or_path: "demo", "demo-llava", a directory, or a hub id. revision: the hub id's branch, tag or commit (main
     otherwise). device: "cuda" if there is one, else "cpu"; "auto" spreads the layers over all GPUs, and a
     mapping from modules to devices (a `device_map` of transformers) places them by hand. dtype: bfloat16 on a GPU, float32 on a CPU.
     max_pixels: the largest an image may be after the Qwen models' own resizing (the checkpoint's limit

@@ -15,6 +15,13 @@ SUPPORTED = (
 )
 DEMO = Path(__file__).parents[2] / "assets" / "demo_model"
 """The model that the repository brings along."""
+DEMO_LLAVA = DEMO.with_name("demo_llava")
+"""Its LLaVA-NeXT twin: the same world, the other family."""
+
+
+def bundled() -> dict[str, Path]:
+    """The models of the repository by the names that they are loaded by."""
+    return {"demo": DEMO, "demo-llava": DEMO_LLAVA}
 
 
 class LoadError(ValueError):

@@ -1,4 +1,4 @@
-"""From a name to a loaded target: a hub id, a local directory, or "demo".
+"""From a name to a loaded target: a hub id, a local directory, "demo" or "demo-llava".
 
 Everything that would break losslessness silently is refused here or switched off and said. Images are
 processed by PIL alone; torchvision is never needed.
@@ -87,7 +87,7 @@ def load(
         template, note = _stand_in(config)
         notes.append(note)
     shared: dict[str, Any] = {
-        "name": "demo" if where == str(catalogue.DEMO) else name,
+        "name": {str(path): own for own, path in catalogue.bundled().items()}.get(where, name),
         "template": template,
         "eos_ids": eos,
         "packed": packed,
@@ -110,10 +110,10 @@ def load(
 
 def _locate(name: str) -> str:
     """A directory, or a hub id as it is."""
-    if name == "demo":
-        if not (catalogue.DEMO / "config.json").is_file():
-            raise LoadError(f"The demo model is not there: {catalogue.DEMO} has no config.json.")
-        return str(catalogue.DEMO)
+    if own := catalogue.bundled().get(name):
+        if not (own / "config.json").is_file():
+            raise LoadError(f"The demo model is not there: {own} has no config.json.")
+        return str(own)
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():

@@ -9,6 +9,7 @@ import gradio as gr
 
 from ..service import ModelLoader, Sessions
 from ..session import Session
+from ..targets.catalogue import bundled
 from . import charts, settings, texts, work
 from .charts import DECODER_NAMES
 from .examples import Example, stand_in
@@ -36,7 +37,7 @@ class Compared:
 
     def compare(self, id_: str, chosen: list[str]) -> Iterator[Live]:
         """After an answer: the chosen decoders that have not run this turn; dear ones are left out."""
-        yield from self._compare(id_, chosen, only_cheap=self.loader.name != "demo")
+        yield from self._compare(id_, chosen, only_cheap=self.loader.name not in bundled())
 
     def compare_anew(self, id_: str, chosen: list[str]) -> Iterator[Live]:
         """On demand: all chosen decoders, dear ones too; then Recap with recording off, to tell what the

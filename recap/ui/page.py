@@ -36,7 +36,7 @@ def build(
         p.picker = picker(examples) if examples else None
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=5, min_width=340, elem_id="left"):
-                chat_column(p, demo_model=loader.name == "demo")
+                chat_column(p, model=loader.name)
             with gr.Column(scale=8, min_width=340, elem_id="right"):
                 p.trace = inspector(recorded())
         with gr.Row(equal_height=False, elem_id="results-row"):
@@ -88,13 +88,13 @@ def plot(name: str) -> gr.Plot:
     )
 
 
-def chat_column(p: SimpleNamespace, *, demo_model: bool) -> None:
+def chat_column(p: SimpleNamespace, *, model: str) -> None:
     """Chat, text box, phase line and the choice of decoder."""
     p.chat = gr.Chatbot(
         height=440,
         show_label=False,
         elem_id="chat",
-        placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS if demo_model else ''}<p>{texts.KNOWS}</p></div>",
+        placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS.get(model, '')}<p>{texts.KNOWS}</p></div>",
         layout="bubble",
         buttons=["copy"],
     )

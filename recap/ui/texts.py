@@ -21,7 +21,7 @@ HEADER = """
 </header>
 """
 
-DEMO_LIMITS = """
+_LIMITS = """
 <p><strong>The model here is the embedded demo model</strong>, a few million parameters, trained on drawn images
 only. It knows simple scenes (shapes, colours, places, counts), signs, receipts and menus, tables, and bar, line and
 pie charts, in English. Asked whether something is there or how many of a kind there are, it lists what it sees; asked
@@ -29,10 +29,21 @@ about what is not there, it makes something up. Most photographs it refuses. Its
 model.</p>
 """
 
-DEMO_LINE = """
+_LINE = """
 <div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: simple scenes, signs, receipts, menus,
 tables, bar, line and pie charts, in English. No photographs, and it may be wrong.</div>
 """
+
+# By the names of the models that the repository brings along.
+DEMO_LIMITS = {
+    "demo": _LIMITS,
+    "demo-llava": _LIMITS.replace("embedded demo model", "demo model's LLaVA-NeXT twin")
+    + "<p>It reads prices and the words on signs less well than the demo model itself.</p>\n",
+}
+DEMO_LINES = {
+    "demo": _LINE,
+    "demo-llava": _LINE.replace("Demo model", "LLaVA-NeXT twin of the demo model"),
+}
 
 MEMORY_WORDS = """
 <dl class="rc-words">
@@ -89,7 +100,7 @@ def model_line(target: Target, seconds: float, note: str = "") -> str:
     return (
         f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
         f"<span class='rc-soft'> · loaded in {seconds:.1f} s</span>"
-        f"{DEMO_LINE if target.name == 'demo' else ''}</div>"
+        f"{DEMO_LINES.get(target.name, '')}</div>"
     )
 
 
