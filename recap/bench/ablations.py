@@ -92,7 +92,7 @@ ABLATIONS: dict[str, Ablation] = {
     "budget fixed at 63": Ablation(budget=63),
     "budget by pass cost": Ablation(budget="auto"),
     "budget by pass cost, learning worth nothing": Ablation({"learning_value": 0.0}, budget="auto"),
-    "budget by pass cost, learning worth double": Ablation({"learning_value": 0.12}, budget="auto"),
+    "budget by pass cost, learning worth double": Ablation({"learning_value": 0.16}, budget="auto"),
     "static tree": Ablation(drafter=StaticTreeDrafter, budget=80),
 }
 

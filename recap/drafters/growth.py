@@ -448,8 +448,12 @@ def grow(
             weigh(tree, rules, memory, ring, likely, above)
             _queue_next(tree, rules, ratios, blocked, above)
             continue
-        if len(cost) and not more(cost, watch, score + rules.learning_value):
-            break
+        if len(cost):
+            taught = (
+                rules.learning_value * 16.0 / (tree.size[0] + 8)
+            )  # the n-th candidate of the tree
+            if not more(cost, watch, score + taught):
+                break
         if tree.nodes[above].fanout + 1 < rules.max_children:
             _queue_next(tree, rules, ratios, blocked, above)
         budget -= 1
