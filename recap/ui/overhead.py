@@ -1,7 +1,7 @@
 """What the page costs the decoder, and what a long trace costs the page: `python -m recap.ui.overhead`.
 
-The same question, in turn through the library and on the page with Chromium looking on: one process, one
-model, trees of one fixed size, empty memories. Prints the median tokens/s of both and the gap, by two clocks:
+The same question, in turn through the library and on the page with Chromium looking on (from a process of its
+own): one server process, one model, trees of one fixed size, empty memories. Prints the median tokens/s of both and the gap, by two clocks:
 "decode" is the clock of every figure on the page (draft, pass, observe), "wall" is what a person's watch
 says between the first pass and the last. "cpu" is the processor time of everything but the decoding
 thread while the answer was made on the page, in % of that wall time. With --trace FILE it opens that trace
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +67,51 @@ def in_library(target: Target, decoder: str, example: Example, question: str, mo
     return run_of(clock, answer.turn)
 
 
+def ask_on_pages(address: str, asked: Connection) -> None:
+    """Ask (decoder, example, question) as they come, each on a page of its own, as a person does.
+
+    Runs in a process of its own, as a person's browser does: it must not take the server's interpreter.
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        while (what := asked.recv()) is not None:
+            decoder, example, question = what
+            context = browser.new_context()
+            person = Person(context.new_page(), address).open()
+            person.pick(example)
+            person.decoder(DECODER_NAMES[decoder])
+            person.ask(question)
+            asked.send(None)
+            asked.recv()  # the page stays until its figures are read
+            context.close()
+        browser.close()
+
+
+@contextmanager
+def person_beside(address: str) -> Iterator[Connection]:
+    """A process with a browser that asks what it is sent."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=ask_on_pages, args=(address, there), daemon=True)
+    process.start()
+    try:
+        yield here
+        here.send(None)
+        process.join(30)
+    finally:
+        process.kill()
+
+
 def on_the_page(
-    person: Person, sessions: Sessions, decoder: str, example: int, question: str
+    person: Connection, sessions: Sessions, decoder: str, example: int, question: str
 ) -> Run:
-    """The answer on a page of its own, asked and awaited as a person does."""
-    person.pick(example)
-    person.decoder(DECODER_NAMES[decoder])
-    person.ask(question)
+    """The answer on a page of its own, asked and awaited in another process."""
+    person.send((decoder, example, question))
+    person.recv()
     record = list(sessions)[-1].turns[-1]
+    person.send(None)
     return run_of(record.clocks[decoder], record.runs[decoder])
 
 
@@ -117,36 +156,37 @@ def main() -> None:
     arguments = parser.parse_args()
     if chromium_path() is None:
         raise SystemExit("chromium is not installed: install your system's package “chromium”.")
-    from playwright.sync_api import sync_playwright
-
     torch.set_num_threads(arguments.threads)
     target = load_target(arguments.model)
     loader, sessions = ModelLoader(arguments.model, lambda: target), Sessions()
     example = load_examples()[arguments.example]
-    with served(loader, sessions, arguments.tokens) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+    with served(loader, sessions, arguments.tokens) as address:
         if arguments.trace:
-            person = Person(browser.new_page(), address).open()
-            person.trace(arguments.trace)
-            took = statistics.median(scrub(person) for _ in range(arguments.n))
-            found = {
-                "steps": person.place()[1],
-                "scrub_ms": round(took),
-                "heap_mb": heap_mb(person),
-            }
-            print(json.dumps(found))
-        for decoder in () if arguments.trace else arguments.decoders.split(","):
-            library: list[Run] = []
-            seen: list[Run] = []
-            for _ in range(arguments.n):
+            print(json.dumps(scrubbed(address, arguments.trace, arguments.n)))
+            return
+        with person_beside(address) as person:
+            for decoder in arguments.decoders.split(","):
+                library: list[Run] = []
+                seen: list[Run] = []
                 asked = arguments.question
-                library.append(in_library(target, decoder, example, asked, arguments.tokens))
-                context = browser.new_context()
-                person = Person(context.new_page(), address).open()
-                seen.append(on_the_page(person, sessions, decoder, arguments.example, asked))
-                context.close()
-            print(json.dumps(figures(decoder, library, seen)), flush=True)
+                for _ in range(arguments.n):
+                    library.append(in_library(target, decoder, example, asked, arguments.tokens))
+                    seen.append(on_the_page(person, sessions, decoder, arguments.example, asked))
+                print(json.dumps(figures(decoder, library, seen)), flush=True)
+
+
+def scrubbed(address: str, trace: Path, times: int) -> dict[str, int]:
+    """Open a trace on the page and scrub it from end to end -> steps, median milliseconds, megabytes."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        person = Person(browser.new_page(), address).open()
+        person.trace(trace)
+        took = statistics.median(scrub(person) for _ in range(times))
+        found = {"steps": person.place()[1], "scrub_ms": round(took), "heap_mb": heap_mb(person)}
         browser.close()
+    return found
 
 
 if __name__ == "__main__":
