@@ -158,7 +158,7 @@ function rowsOf(node) {
     const picture = source === "mixed" ? null : svg("svg", { viewBox: "-7 -7 14 14", width: 12, height: 12, "aria-hidden": "true" }, mark(source));
     const entries = row.map(([text, probability]) => {
       const entry = el("span", { class: text === node.text ? "rt-entry rt-this" : "rt-entry" });
-      entry.textContent = `${showToken(text)} ${probability.toFixed(2).replace(/^0/, "")}`;
+      entry.textContent = `${showToken(text)} ${probability < 0.005 ? "<.01" : probability.toFixed(2).replace(/^0/, "")}`;
       return entry;
     });
     return el("div", { class: "rt-row" }, el("dt", {}, picture, ` ${name}`), el("dd", {}, ...entries));

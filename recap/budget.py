@@ -18,7 +18,7 @@ class PassCost:
     """Seconds of one packed pass by rows (the root included), interpolated between measured points.
 
     points: (rows, seconds), rows ascending from 1. per_node_s: what drafting and observing one
-    candidate takes on top. The curve need not rise everywhere: on some CPUs a pass of three rows takes
+    candidate takes on top. steady: nothing disturbed the measurement. The curve need not rise everywhere: on some CPUs a pass of three rows takes
     longer than one of four, and trees then pass over that size.
 
     >>> cost = PassCost([(1, 0.010), (3, 0.014)])
@@ -27,7 +27,12 @@ class PassCost:
     """
 
     def __init__(
-        self, points: Sequence[tuple[int, float]], *, per_node_s: float = 0.0, largest: int = 256
+        self,
+        points: Sequence[tuple[int, float]],
+        *,
+        per_node_s: float = 0.0,
+        largest: int = 256,
+        steady: bool = True,
     ) -> None:
         if not points or points[0][0] != 1:
             raise ValueError("A pass cost needs points from one row on.")
@@ -44,7 +49,7 @@ class PassCost:
             table.append(table[-1] + slope)
         rows = np.arange(len(table))
         self.table = np.array(table) + per_node_s * np.maximum(rows - 1, 0)
-        self.points = points
+        self.points, self.steady = points, steady
 
     def seconds(self, rows: int) -> float:
         """Expected time of a pass with that many rows."""

@@ -40,7 +40,8 @@ def measure_pass_cost(
 ) -> PassCost:
     """Seconds of a packed pass at several row counts, sizes taken in turn.
 
-    Stops adding larger sizes once `patience_s` is spent; the curve goes on with its last slope.
+    On a busy machine it goes on until the fastest times are steady, up to `patience_s`. Stops adding larger sizes once a
+    third of that is spent; the curve goes on with its last slope.
     """
     usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
     ids = [usable[i % len(usable)] for i in range(context)]
@@ -54,14 +55,24 @@ def measure_pass_cost(
             if time.perf_counter() - begun > patience_s / 3 and times:
                 break
             times[count] = []
-        for _ in range(repeats):
+        for number in range(MOST_REPEATS):
             for count in times:
                 times[count].append(_pass(target, state, usable, count, top_k))
-            if time.perf_counter() - begun > patience_s:
+            spent = time.perf_counter() - begun
+            if spent > patience_s or (number + 1 >= repeats and _steady(times)):
                 break
     # the fastest of each: what else the machine did meanwhile is not the pass's own time
     points = [(count, min(seen)) for count, seen in times.items()]
-    return PassCost(points, per_node_s=PER_NODE_S)
+    return PassCost(points, per_node_s=PER_NODE_S, steady=_steady(times))
+
+
+MOST_REPEATS = 60
+"""Most passes of each size, however unsteady their times are."""
+
+
+def _steady(times: dict[int, list[float]]) -> bool:
+    """Whether the three fastest passes of each size took the same time, within 15 %."""
+    return all(sorted(seen)[:3][-1] <= 1.15 * min(seen) for seen in times.values())
 
 
 def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_k: int) -> float:
@@ -81,7 +92,8 @@ def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False
     """The machine's pass cost for this target: from disk if it was measured before, else measured now.
 
     folder: where to remember it (default: RECAP_CACHE, or ~/.cache/recap). A folder that cannot be
-    written is no error: the cost is then measured anew each time.
+    written is no error: the cost is then measured anew each time, and so is one that a busy machine
+    disturbed.
     """
     folder = folder or cache_folder()
     file = folder / f"pass_cost-{_fingerprint(target)}.json"
@@ -92,6 +104,8 @@ def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False
         except (OSError, ValueError, KeyError, TypeError):
             pass  # not there, or not ours: measure
     cost = measure_pass_cost(target)
+    if not cost.steady:  # the machine was busy: good enough for now, not for ever
+        return cost
     try:
         folder.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}.part")

@@ -51,6 +51,11 @@ def _kernel_folder() -> str | None:
 _FOLDER = _kernel_folder()
 
 
+def kept_in() -> str | None:
+    """The folder of this version's machine code, None where none can be written."""
+    return _FOLDER
+
+
 def kept() -> bool:
     """Whether kernels were compiled on this machine before."""
     return _FOLDER is not None and next(Path(_FOLDER).rglob("*.nbi"), None) is not None

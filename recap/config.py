@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -75,13 +76,20 @@ class RecapConfig:
 
     request_rows: int = 65_536
     """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
-    about 30 MB: 68 bytes a row with top_k 8, and two dictionary entries."""
+    about 22 MB: 84 bytes a row with top_k 8, and two tables of keys."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "budget", "max_depth", "max_children", "request_rows"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < (0 if name == "budget" else 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}.")
+            least = 0 if name == "budget" else 1
+            if type(value) is not int or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}."
+                )
+        for name in ("base_weights", "depth_factors", "lookup_acceptance"):
+            value = getattr(self, name)
+            if not isinstance(value, (tuple, list)) or not all(map(math.isfinite, value)):
+                raise ValueError(f"{name} must be a tuple of numbers, not {value!r}.")
         if len(self.base_weights) != 3 or min(self.base_weights) < 0:
             raise ValueError("base_weights must be three numbers of at least 0 (3-, 2-, 1-token).")
         if not self.depth_factors or min(self.depth_factors) < 0:
@@ -96,5 +104,5 @@ class RecapConfig:
             raise ValueError("confidence_floor must lie between 0 and 1.")
         if not 0.0 <= self.learning_value < 1.0:
             raise ValueError("learning_value must lie between 0 and 1.")
-        if self.calibration_prior <= 0:
+        if not 0.0 < self.calibration_prior < math.inf:
             raise ValueError("calibration_prior must be above 0.")

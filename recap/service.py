@@ -11,7 +11,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from .budget import PassCost
 from .drafters import warm
@@ -62,11 +61,12 @@ class ModelLoader:
     def _run(self) -> None:
         begun = time.monotonic()
         try:
-            with ThreadPoolExecutor(1, "warm drafters") as beside:
-                drafters = beside.submit(warm)
-                target = self._first_or_fallback()
-                self.phase = "preparing the drafters (compiled once on a machine)"
-                drafters.result()
+            beside = threading.Thread(target=warm, name="warm drafters", daemon=True)
+            beside.start()
+            target = self._first_or_fallback()
+            self.phase = "preparing the drafters (compiled once on a machine)"
+            beside.join()
+            warm()  # says why, if that went wrong beside
             if self._measure is not None:
                 self.phase = f"timing the packed pass of “{target.name}” on this machine"
                 self.cost = self._measure(target)

@@ -3,7 +3,9 @@
 import ast
 from pathlib import Path
 
-from recap import compiled
+import pytest
+
+from recap import compiled, drafters
 from recap.drafters import warm
 
 RECAP = Path(compiled.__file__).parent
@@ -51,3 +53,24 @@ def test_a_machine_without_a_place_for_them_compiles_in_each_process(monkeypatch
 
 def test_the_drafters_are_made_ready_once_a_process():
     assert warm() == warm() > 0
+
+
+def test_damaged_kernels_are_made_anew_and_it_is_said(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    uses = iter([EOFError("Ran out of input"), None])
+
+    def use() -> None:
+        if error := next(uses):
+            raise error
+
+    monkeypatch.setattr(drafters, "_use_all", use)
+    monkeypatch.setattr(drafters, "kept", lambda: True)
+    monkeypatch.setattr(drafters, "kept_in", lambda: str(folder))
+    assert warm.__wrapped__() >= 0
+    assert not folder.exists()
+    assert "damaged" in caplog.text
+    monkeypatch.setattr(drafters, "kept", lambda: False)
+    uses = iter([EOFError("not of the cache"), None])
+    with pytest.raises(EOFError):
+        warm.__wrapped__()

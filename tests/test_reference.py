@@ -81,6 +81,18 @@ def both(config: RecapConfig, seed: int, passes: int) -> tuple[int, int]:
         want = plain.propose(text, limit)
         order = [tuple(tree.tokens[r] for r in tree.path(row)) for row in range(len(tree))]
         got = {branch: node.score for branch, node in zip(order[1:], tree.nodes, strict=True)}
+        if set(got) != set(
+            want
+        ):  # equals, by products in another order: from here on both are right
+            odd = [
+                side[branch]
+                for side in (got, want)
+                for branch in set(got) ^ set(want)
+                if branch in side
+            ]
+            assert odd == pytest.approx([odd[0]] * len(odd), rel=1e-9), f"pass {number}"
+            assert sorted(got.values()) == pytest.approx(sorted(want.values()), rel=1e-9)
+            break
         assert got == pytest.approx(want, rel=1e-6), f"pass {number}"
         candidates += len(want)
         rows = {branch: language.predict(*(text + list(branch))[-2:]) for branch in order}
@@ -165,3 +177,20 @@ def test_no_kernel_reaches_beyond_its_arrays(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_equal_branches_may_come_in_either_order():
+    """Runners-up of runners-up: 8 behind 11 has the chance of 11 behind 8."""
+    both(
+        RecapConfig(
+            top_k=4,
+            budget=3,
+            max_depth=2,
+            max_children=2,
+            base_weights=(1, 0, 0),
+            confidence=False,
+            lookup=False,
+        ),
+        0,
+        25,
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import time
 from typing import Any
 
 import numpy as np
 
-from ..compiled import kept, new_table, with_room
+from ..compiled import cache_folder, kept, kept_in, new_table, with_room
 from .autoregressive import AutoregressiveDrafter
 from .base import Drafter, Predictions
 from .prompt_lookup import PromptLookupDrafter
@@ -30,7 +31,23 @@ def warm() -> float:
     """
     begun = time.perf_counter()
     if not kept():
-        log.warning("Compiling the drafters, once on this machine: up to half a minute.")
+        again = (
+            "" if kept_in() else f", at every start, for nothing can be written in {cache_folder()}"
+        )
+        log.warning("Compiling the drafters, once on a machine: up to half a minute%s.", again)
+    try:
+        _use_all()
+    except Exception:
+        if not kept():
+            raise
+        log.warning("The compiled drafters in %s are damaged: making them anew.", kept_in())
+        shutil.rmtree(str(kept_in()), ignore_errors=True)
+        _use_all()
+    return time.perf_counter() - begun
+
+
+def _use_all() -> None:
+    """One small tree by every drafter."""
     with_room(new_table(), 100)
     said = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
     for made in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
@@ -49,7 +66,6 @@ def warm() -> float:
             )
             made.observe(tree, many, [])
             made.confirm([2])
-    return time.perf_counter() - begun
 
 
 def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
