@@ -96,6 +96,7 @@ def person_beside(address: str) -> Iterator[Connection]:
     here, there = spawn.Pipe()
     process = spawn.Process(target=ask_on_pages, args=(address, there), daemon=True)
     process.start()
+    there.close()  # so that its end is noticed here
     try:
         yield here
         here.send(None)
