@@ -6,6 +6,7 @@ The measurement takes the target through its public protocol, so it times exactl
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -40,7 +41,7 @@ def measure_pass_cost(
 ) -> PassCost:
     """Seconds of a packed pass at several row counts, sizes taken in turn.
 
-    On a busy machine it goes on until the fastest times are steady, up to `patience_s`. Stops adding larger sizes once a
+    On a busy machine it goes on until the fastest times are steady, up to `STEADY_S`. Stops adding larger sizes once a
     third of that is spent; the curve goes on with its last slope.
     """
     usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
@@ -55,19 +56,20 @@ def measure_pass_cost(
             if time.perf_counter() - begun > patience_s / 3 and times:
                 break
             times[count] = []
-        for number in range(MOST_REPEATS):
+        for number in itertools.count():
             for count in times:
                 times[count].append(_pass(target, state, usable, count, top_k))
             spent = time.perf_counter() - begun
-            if spent > patience_s or (number + 1 >= repeats and _steady(times)):
+            enough = number + 1 >= repeats and (spent > STEADY_S or _steady(times))
+            if enough or spent > patience_s:
                 break
     # the fastest of each: what else the machine did meanwhile is not the pass's own time
     points = [(count, min(seen)) for count, seen in times.items()]
     return PassCost(points, per_node_s=PER_NODE_S, steady=_steady(times))
 
 
-MOST_REPEATS = 60
-"""Most passes of each size, however unsteady their times are."""
+STEADY_S = 3.0
+"""A machine that does other things gets so long until its fastest times are steady, once they are enough."""
 
 
 def _steady(times: dict[int, list[float]]) -> bool:
