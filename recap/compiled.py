@@ -18,7 +18,6 @@ import numpy as np
 
 KERNELS = (
     "acceptance.py",
-    "budget.py",
     "compiled.py",
     "drafters/growth.py",
     "drafters/learning.py",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from recap.acceptance import BINS, bin_of
 from recap.config import RecapConfig
 from recap.drafters.growth import _KINDS, _MATCHES
@@ -156,6 +158,17 @@ class PlainRecap:
 
     # ---- learning
 
+    def blend(self, old: Row | None, new: Row) -> Row:
+        """The newest prediction mixed into a 1-token row."""
+        share = self.config.newest_share
+        if old is None or share == 1:
+            return new
+        mixed = {token: (1 - share) * probability for token, probability in zip(*old, strict=True)}
+        for token, probability in zip(*new, strict=True):
+            mixed[token] = mixed.get(token, 0.0) + share * probability
+        best = sorted(mixed, key=mixed.get, reverse=True)[: self.config.top_k]
+        return best, [float(np.float32(mixed[token])) for token in best]
+
     def observe(
         self,
         root_tail: list[int],
@@ -187,11 +200,16 @@ class PlainRecap:
                     seen[1] += branch == accepted[: depth + 1]
         confirmed = [accepted[:depth] for depth in range(len(accepted) + 1)]
         fresh: dict[tuple[int, ...], Row] = {}
-        for branch in [*confirmed, *(b for b in order if b not in confirmed)]:
+        first_wins = [*confirmed, *(b for b in order if b not in confirmed)]
+        for branch in first_wins[::-1]:
+            token = branch[-1] if branch else root_tail[-1]
+            if token not in self.blocked:
+                self.by_key[(token,)] = self.blend(self.by_key.get((token,)), rows[branch])
+        for branch in first_wins:
             tail = (*root_tail, *branch)[-3:]
             if tail[-1] in self.blocked:
                 continue
-            for size in (1, 2, 3):
+            for size in (2, 3):
                 if len(tail) >= size and not set(tail[-size:]) & self.blocked:
                     fresh.setdefault(tail[-size:], rows[branch])
         self.by_key |= fresh

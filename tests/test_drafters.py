@@ -12,7 +12,7 @@ from recap.drafters.base import Predictions
 from recap.drafters.growth import keys_of
 from recap.drafters.recap import RecapDrafter
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
-from recap.memory import PersistentMemory, key2, key3
+from recap.memory import PersistentMemory, confidence, key2, key3
 from recap.trace import LevelCount
 from recap.tree import ROOT, CandidateTree, Node
 
@@ -164,7 +164,7 @@ def twice_in_one_tree() -> tuple[CandidateTree, Predictions]:
 
 
 def test_inside_a_pass_the_confirmed_branch_wins_over_rejected_ones():
-    drafter = RecapDrafter(60, RecapConfig(top_k=2, calibrate=False))
+    drafter = RecapDrafter(60, RecapConfig(top_k=2, calibrate=False, newest_share=1.0))
     drafter.begin([7, 3], blocked=NOTHING, terminal=NOTHING)
     tree, said = twice_in_one_tree()
     counts = drafter.observe(tree, said, [4])
@@ -184,7 +184,7 @@ def test_inside_a_pass_the_confirmed_branch_wins_over_rejected_ones():
 
 def test_seeding_worked_by_hand():
     """The prompt 0 5 6 5 5: rows at the first 5, at 6 and at the end; 0 is blocked."""
-    drafter = RecapDrafter(60, RecapConfig(top_k=2))
+    drafter = RecapDrafter(60, RecapConfig(top_k=2, newest_share=1.0))
     drafter.begin([0, 5, 6, 5, 5], blocked=frozenset({0}), terminal=NOTHING)
     said = predictions([([10, 11], [0.6, 0.2]), ([20, 21], [0.6, 0.2]), ([30, 31], [0.6, 0.2])])
     drafter.seed([1, 2, 4], said)
@@ -248,20 +248,48 @@ def test_a_longer_match_has_the_larger_share(earlier, share):
     assert tree.nodes[0].score == pytest.approx(share)
 
 
-def test_candidates_that_were_tried_and_do_not_pay_are_cut():
-    """A second row costs half a pass and a third nothing: 0.4 alone does not pay, 0.4 and 0.3 do."""
-    for second, rows in ((0.05, 1), (0.3, 3)):
-        drafter = RecapDrafter(
-            60,
-            RecapConfig(top_k=2, max_depth=1, runner_up_share=0.0, learning_value=0.0),
-            cost=PassCost([(1, 1.0), (2, 1.5), (64, 1.5)]),
-        )
+def test_a_pass_cost_sizes_the_tree():
+    """Up to four rows are free, a fifth takes long: three candidates, whatever their chances."""
+    cost = PassCost([(1, 1.0), (4, 1.0), (5, 9.0)])
+    for chances, rows in (([0.01, 0.01, 0.01, 0.01], 4), ([0.6, 0.3, 0.05, 0.01], 4)):
+        config = RecapConfig(top_k=4, max_depth=1, runner_up_share=0.0)
+        drafter = RecapDrafter(60, config, cost=cost)
         drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
-        drafter.remember([(-1, -1, 3)], [0], predictions([([4, 5], [0.4, second])]))
-        tree = drafter.propose(limit=5, record=False)
-        assert len(tree) == rows
-        said = predictions([([4, 5], [0.4, 0.3])] * rows)
-        assert drafter.observe(tree, said, [])["1-token"] == LevelCount(1, 1, 0)
+        drafter.remember([(-1, -1, 3)], [0], predictions([([4, 5, 6, 7], chances)]))
+        assert len(drafter.propose(limit=5, record=False)) == rows
+    small = RecapDrafter(60, RecapConfig(top_k=4, max_depth=1, budget=2), cost=cost)
+    small.begin([3], blocked=NOTHING, terminal=NOTHING)
+    small.remember([(-1, -1, 3)], [0], predictions([([4, 5, 6, 7], [0.25] * 4)]))
+    assert len(small.propose(limit=5, record=False)) == 3, "the config's budget is the most"
+
+
+@pytest.mark.parametrize(
+    ("share", "row"),
+    [
+        (1.0, {7: 0.5, 8: 0.25, 4: 0.125}),
+        (0.5, {7: 0.25, 4: 0.4375, 5: 0.125}),
+        (0.75, {7: 0.375, 4: 0.28125, 8: 0.1875}),
+    ],
+)
+def test_a_1_token_row_mixes_the_newest_prediction_into_what_it_was(share, row):
+    drafter = RecapDrafter(60, RecapConfig(top_k=3, newest_share=share))
+    drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
+    for ids, probs in (([4, 5, 6], [0.75, 0.25, 0.0]), ([7, 8, 4], [0.5, 0.25, 0.125])):
+        drafter.remember([(1, 2, 3)], [0], predictions([(ids, probs)]))
+    kept = drafter.memory.get(3)
+    assert dict(zip(kept.ids, kept.probs, strict=True)) == row
+    assert kept.probs == sorted(kept.probs)[::-1]
+    assert kept.confidence == pytest.approx(confidence(np.array([kept.probs]))[0])
+    assert drafter.request.get2(key2(2, 3)).ids == [7, 8, 4], "longer keys hold the newest alone"
+
+
+def test_of_a_passs_rows_of_one_token_the_confirmed_one_counts_most():
+    drafter = RecapDrafter(60, RecapConfig(top_k=2, newest_share=0.75))
+    drafter.begin([3], blocked=NOTHING, terminal=NOTHING)
+    rows = [([4, 5], [1.0, 0.0]), ([6, 7], [1.0, 0.0])]
+    drafter.remember([(1, 2, 9), (5, 2, 9)], [0, 1], predictions(rows))  # the first one wins
+    assert drafter.memory.get(9).ids == [4, 6]
+    assert drafter.memory.get(9).probs == [0.75, 0.25]
 
 
 def test_a_key_does_not_cross_a_blocked_token():
@@ -497,7 +525,8 @@ def test_tokens_that_the_vocabulary_does_not_have_are_no_keys():
         {"runner_up_share": 1.5},
         {"lookup_acceptance": ()},
         {"confidence_floor": -0.1},
-        {"learning_value": -1.0},
+        {"newest_share": 0.0},
+        {"newest_share": 1.5},
         {"calibration_prior": 0.0},
         {"calibration_prior": float("nan")},
         {"request_rows": 0},

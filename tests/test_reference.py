@@ -134,9 +134,10 @@ def both(config: RecapConfig, seed: int, passes: int) -> tuple[int, int]:
     switches=st.tuples(*[st.booleans()] * 3),
     runner_up=st.sampled_from([0.0, 0.3]),
     factors=st.sampled_from([(1.0,), (1.0, 0.9, 0.5)]),
+    share=st.sampled_from([1.0, 0.7, 0.2]),
 )
 def test_the_same_trees_counts_and_verdicts(
-    seed, k, budget, depth, children, base, switches, runner_up, factors
+    seed, k, budget, depth, children, base, switches, runner_up, factors, share
 ):
     confidence, calibrate, lookup = switches
     config = RecapConfig(
@@ -150,6 +151,7 @@ def test_the_same_trees_counts_and_verdicts(
         lookup=lookup,
         runner_up_share=runner_up,
         depth_factors=factors,
+        newest_share=share,
     )
     both(config, seed, 25)
 

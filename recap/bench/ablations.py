@@ -87,12 +87,11 @@ ABLATIONS: dict[str, Ablation] = {
     "memory kept over turns": Ablation({"keep_over_turns": True}),
     "without runners-up": Ablation({"runner_up_share": 0.0}),
     "without calibrated acceptance": Ablation({"calibrate": False}),
+    "newest prediction alone": Ablation({"newest_share": 1.0}),
     "without seeding": Ablation({"seed_prompt": False}),
     "budget fixed at 15": Ablation(budget=15),
     "budget fixed at 63": Ablation(budget=63),
     "budget by pass cost": Ablation(budget="auto"),
-    "budget by pass cost, learning worth nothing": Ablation({"learning_value": 0.0}, budget="auto"),
-    "budget by pass cost, learning worth double": Ablation({"learning_value": 0.16}, budget="auto"),
     "static tree": Ablation(drafter=StaticTreeDrafter, budget=80),
 }
 

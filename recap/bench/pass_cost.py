@@ -3,7 +3,7 @@
     python -m recap.bench.pass_cost [--model demo] [--device cuda] [--dtype bfloat16] [--threads 1]
     python -m recap.bench.pass_cost --shape CONFIG.json --device cuda --dtype bfloat16
 
-The same measurement that decoding uses (`recap.calibration`), made anew and not remembered. On a GPU the
+The measurement that decoding uses (`recap.calibration`), at one length of the cache, made anew and not remembered. On a GPU the
 curve is nearly flat up to the compute knee; on a CPU it is not, and small trees win. --shape takes a
 published model's config.json and random weights; --scale divides its sizes, to try the command on a small
 machine. On CUDA the same passes are also timed in fixed shapes, as captured graphs (`targets.static`).
@@ -26,11 +26,15 @@ from typing import Any
 
 import torch
 
-from ..calibration import CONTEXT, ROWS, measure_pass_cost
+from ..calibration import CONTEXT, measure_pass_cost
+from ..calibration import ROWS as SIZING_ROWS
 from ..cli import add_model_options, load_from
 from ..targets.common import TransformersTarget
 from ..targets.static import StaticPass
 from .shapes import random_target, read_config, weight_bytes
+
+ROWS = (*SIZING_ROWS, 96, 128)
+"""Row counts that are timed: those that size trees, and beyond."""
 
 
 def bandwidth(device: torch.device, *, megabytes: int = 0, repeats: int = 7) -> float:
@@ -71,11 +75,11 @@ def measure(
     """The curve, JSON-ready: at every row count the share of the weight-streaming limit, and the tokens a
     pass that decoding `goal` times as fast as plain decoding takes there (drafting included)."""
     with passes(target, None):
-        cost = measure_pass_cost(target, rows=rows, context=context)
+        cost = measure_pass_cost(target, rows=rows, context=context, far=0)
     graphs: dict[int, float] = {}
     if fixed:
         with passes(target, StaticPass(target)):
-            graphs = dict(measure_pass_cost(target, rows=rows, context=context).points)
+            graphs = dict(measure_pass_cost(target, rows=rows, context=context, far=0).points)
     streamed = weight_bytes(target)
     speed = bytes_per_s or bandwidth(target.model.device)
     limit = streamed / speed

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..acceptance import bound, estimate
-from ..budget import BEST, more, start_watch
 from ..compiled import EMPTY, kernel
 from ..config import RecapConfig
 from ..lookup import continuation_of, step_on, tail_of
@@ -41,7 +40,7 @@ class Rules(NamedTuple):
     max_depth: int
     max_children: int
     top_k: int
-    learning_value: float
+    newest_share: float
     runner_up_share: float
     confidence_floor: float
     confidence: bool
@@ -59,7 +58,7 @@ def rules_of(config: RecapConfig) -> Rules:
         config.max_depth,
         config.max_children,
         config.top_k,
-        config.learning_value,
+        config.newest_share,
         config.runner_up_share,
         config.confidence_floor,
         config.confidence,
@@ -116,7 +115,6 @@ class Grown(NamedTuple):
     # a heap of ENTRY: best score first, then the older parent, then the smaller token
     queue: np.ndarray
     size: np.ndarray  # int64 [2]: nodes, entries in the queue
-    watch: np.ndarray  # float64 [4], see `budget`
 
 
 def room_for(budget: int, top_k: int) -> Grown:
@@ -131,7 +129,6 @@ def room_for(budget: int, top_k: int) -> Grown:
         # a place enters once, and each of its children once, when the one before has left
         np.zeros(2 * nodes + 2, ENTRY),
         np.zeros(2, np.int64),
-        np.zeros(4),
     )
 
 
@@ -425,35 +422,25 @@ def _mixed_of(tree, at, token):
 
 @kernel
 def grow(
-    tree, rules, memory, ring, text, ratios, blocked, terminal, likely, cost, limit, a, b, root
+    tree, rules, memory, ring, text, ratios, blocked, terminal, likely, most, limit, a, b, root
 ):
-    """Grow a tree behind the root, as far as the budget goes and, with a cost, as its rows pay.
+    """Grow a tree behind the root, of up to `most` candidates and `limit` levels, the most probable first.
 
-    A queue entry is one candidate; its next sibling enters when it leaves, so the queue is short. Scores
-    that leave the queue never rise, which is what lets the budget stop early. blocked, terminal: bool [V].
-    cost: seconds by rows, empty: rows are free.
+    A queue entry is one candidate; its next sibling enters when it leaves, so the queue is short. blocked,
+    terminal: bool [V].
     """
     begin_tree(tree, rules, text, a, b, root)
-    depth_limit = min(limit, rules.max_depth)
+    depth_limit, budget = min(limit, rules.max_depth), min(most, rules.budget)
     if depth_limit < 1 or not usable(blocked, root):
         return
     open_place(tree, rules, memory, ring, text, blocked, 0)
     _queue_place(tree, rules, ratios, 0)
-    budget, watch = rules.budget, tree.watch
-    if len(cost):
-        start_watch(cost, watch)
     while tree.size[1] and budget:
         score, above, token = _pop(tree.queue, tree.size)
         if token == NONE:
             weigh(tree, rules, memory, ring, likely, above)
             _queue_next(tree, rules, ratios, blocked, above)
             continue
-        if len(cost):
-            taught = (
-                rules.learning_value * 16.0 / (tree.size[0] + 8)
-            )  # the n-th candidate of the tree
-            if not more(cost, watch, score + taught):
-                break
         if tree.nodes[above].fanout + 1 < rules.max_children:
             _queue_next(tree, rules, ratios, blocked, above)
         budget -= 1
@@ -463,5 +450,3 @@ def grow(
             follow(tree, rules, text, at)
             open_place(tree, rules, memory, ring, text, blocked, at)
             _queue_place(tree, rules, ratios, at)
-    if len(cost):
-        tree.size[0] = min(tree.size[0], int(watch[BEST]) + 1)

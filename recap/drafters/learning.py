@@ -10,25 +10,55 @@ import numpy as np
 from ..acceptance import record
 from ..compiled import EMPTY, kernel, maker
 from ..memory import confidence_of, keep_row
+from ..mixture import add, rank
 from .growth import SOURCES, keys_of, usable
 
 
 @kernel
-def remember(memory, ring, blocked, tails, rows, top_ids, top_probs):
+def blend(ids, probs, new_ids, new_probs, share, spare):
+    """Mix a new prediction into a row, in place: the k most probable of both stay.
+
+    ids, probs, new_ids, new_probs: [k]. share: the new one's weight. spare: int64 and float64 [2 k], written.
+
+    >>> ids, probs = np.array([5, 6]), np.array([0.75, 0.25])
+    >>> spare = np.zeros(4, np.int64), np.zeros(4)
+    >>> blend(ids, probs, np.array([7, 6]), np.array([0.5, 0.5]), 0.5, spare)
+    >>> ids.tolist(), probs.tolist()
+    ([5, 6], [0.375, 0.375])
+    """
+    tokens, mixed = spare
+    k, count = len(ids), 0
+    for j in range(k):
+        count = add(tokens, mixed, count, ids[j], (1.0 - share) * probs[j])
+    for j in range(k):
+        count = add(tokens, mixed, count, new_ids[j], share * new_probs[j])
+    rank(tokens, mixed, count)
+    for j in range(k):
+        ids[j], probs[j] = tokens[j], mixed[j]
+
+
+@kernel
+def remember(memory, ring, blocked, tails, rows, top_ids, top_probs, share, spare):
     """Store the predictions of these rows under their tails; of several rows of one key the first wins.
 
-    tails: int64 [N, 3], the last three tokens up to each row, oldest first, -1 where there is none. rows: int64.
-    top_ids, top_probs: [N, >= k].
+    Under its last token a row is mixed into what was known, the first one last. tails: int64 [N, 3], the last
+    three tokens up to each row, oldest first, -1 where there is none. rows: int64. top_ids, top_probs: [N, >= k].
+    share, spare: see `blend`.
     """
     k = ring.ids.shape[1]
     start = ring.written[0]
-    for i in range(len(rows) - 1, -1, -1):  # the last to be written stays
+    for i in range(len(rows) - 1, -1, -1):
         row = rows[i]
         token = tails[row, 2]
-        if usable(blocked, token):
+        if not usable(blocked, token):
+            continue
+        if share < 1.0 and memory.confidence[token] >= 0.0:
+            ids, probs = memory.ids[token], memory.probs[token]
+            blend(ids, probs, top_ids[row, :k], top_probs[row, :k], share, spare)
+        else:
             for j in range(k):
                 memory.ids[token, j], memory.probs[token, j] = top_ids[row, j], top_probs[row, j]
-            memory.confidence[token] = confidence_of(top_probs[row, :k])
+        memory.confidence[token] = confidence_of(memory.probs[token])
     for i in range(len(rows)):
         row = rows[i]
         a, b, c = tails[row, 0], tails[row, 1], tails[row, 2]
@@ -117,16 +147,17 @@ def learn(
     top_probs,
     a,
     b,
+    spare,
 ):
     """All of it, for one verified tree -> its counts.
 
     tokens, parents: packed, int64 [N]. order: int64 [N], the handle of each packed row in the grown tree, -1
-    where it has none. accepted: packed rows, int64. top_ids, top_probs: [N, >= k], by packed row.
+    where it has none. accepted: packed rows, int64. top_ids, top_probs: [N, >= k], by packed row. spare: see `blend`.
     """  # fmt: skip
     counts = count(tree, order, accepted)
     if rules.calibrate:
         calibrate(tree, ratios, order, parents, accepted)
     rows = confirmed_first(len(tokens), accepted)
     tails = tails_of(tokens, parents, a, b)
-    remember(memory, ring, blocked, tails, rows, top_ids, top_probs)
+    remember(memory, ring, blocked, tails, rows, top_ids, top_probs, rules.newest_share, spare)
     return counts

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ..acceptance import Acceptance
-from ..budget import PassCost
+from ..budget import PassCost, TreeSize
 from ..compiled import EMPTY
 from ..config import RecapConfig
 from ..lookup import SuffixLookup
@@ -23,17 +23,14 @@ from .base import Predictions, marks
 from .growth import CLASSES, LOOKUP, NONE, ONE, THREE, TWO, Grown, grow, room_for, rules_of
 from .learning import learn, remember
 
-FREE = np.zeros(0)
-"""The cost of rows where none was measured."""
-
 
 class RecapDrafter:
     """Drafts from what the target itself predicted earlier.
 
     vocab_size: width of the target's logits. memory: a persistent 1-token memory to share with other
     drafters of the same isolation area; by default the drafter owns one. cost: time of a packed pass by
-    rows on this machine; with it a tree grows only as far as its candidates pay for their rows, up to
-    the config's budget.
+    rows on this machine; with it trees have the size at which tokens a second peak, at most the config's
+    budget, and `size` follows what is accepted.
     """
 
     name = "recap"
@@ -59,7 +56,8 @@ class RecapDrafter:
         self.request = RequestMemory(self.top_k, self.config.request_rows)
         self.acceptance = Acceptance(CLASSES, prior=self.config.calibration_prior)
         self.lookup = SuffixLookup()
-        self.cost = cost
+        self.size = None if cost is None else TreeSize(cost, self.config.budget)
+        self._spare = np.zeros(2 * self.top_k, np.int64), np.zeros(2 * self.top_k)
         self._rules = rules_of(self.config)
         self._make_room(self.config.budget)
         self._tokens: list[int] = []  # of the tree that was grown last: the very list
@@ -85,6 +83,8 @@ class RecapDrafter:
         self.memory.clear()
         self.request.clear()
         self.acceptance.clear()
+        if self.size is not None:
+            self.size.clear()
         self.lookup = SuffixLookup(self.lookup.blocked)
         self._forget_likely()
         self._prompt, self._confirmed = (), []
@@ -130,9 +130,14 @@ class RecapDrafter:
         ring = self.request.reserve(len(rows))
         told = np.array(tails, np.int64), np.array(rows, np.int64)
         with self.memory.guard:
-            remember(self.memory.store, ring, self._blocked, *told, *_top(predictions))
+            share = self.config.newest_share
+            told = (*told, *_top(predictions), share, self._spare)
+            remember(self.memory.store, ring, self._blocked, *told)
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
+        most = self.config.budget
+        if self.size is not None:
+            most = self.size.best(len(self._confirmed))
         with self.memory.guard:
             grow(
                 self._grown,
@@ -144,7 +149,7 @@ class RecapDrafter:
                 self._blocked,
                 self._terminal,
                 self._likely,
-                FREE if self.cost is None else self.cost.table,
+                most,
                 limit,
                 *self._tail,
             )
@@ -200,10 +205,11 @@ class RecapDrafter:
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, LevelCount]:
         order = self._order[: len(tree)]
-        if (
-            tree.tokens is not self._tokens
-        ):  # not grown here: its rows count, the places behind them do not
+        if tree.tokens is not self._tokens:
+            # not grown here: its rows count, the places behind them do not
             order = np.full(len(tree), EMPTY, np.int64)
+        elif self.size is not None:
+            self.size.count(len(tree), len(accepted) + 1)
         ring = self.request.reserve(len(tree))
         a, b, _ = self._tail
         with self.memory.guard:
@@ -221,6 +227,7 @@ class RecapDrafter:
                 *_top(predictions),
                 a,
                 b,
+                self._spare,
             )
         self._keep_likely(predictions, accepted[-1] if len(accepted) else 0)
         return {level: LevelCount(*row) for level, row in zip(LEVELS, counts.tolist(), strict=True)}
