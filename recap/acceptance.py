@@ -95,15 +95,3 @@ class Acceptance:
         self.ratios.accepted.fill(0.0)
         self.ratios.ratio.fill(1.0)
         self.ratios.below[:] = EDGES
-
-    def estimate(self, class_: int, probability: float) -> float:
-        """Corrected probability that this candidate is accepted, given that its parent is."""
-        return estimate(self.ratios, class_, probability)
-
-    def bound(self, class_: int, probability: float) -> float:
-        """No candidate of this class with at most this probability is estimated higher."""
-        return bound(self.ratios, class_, probability)
-
-    def record(self, class_: int, probability: float, accepted: bool) -> None:
-        """A candidate under an accepted node, its mixed probability, and the target's verdict."""
-        record(self.ratios, class_, probability, accepted)

@@ -91,6 +91,9 @@ sizes from 4 to 64 rows: 0.018 on SmolLM2-135M, 0.024 on the demo model."""
 KEEP = 0.998
 """What a pass leaves of the weight of those before it: about five hundred passes count."""
 
+EACH_TOKENS, EACH_PASSES = 32, 8
+"""How often the size is worked out anew, by tokens in the cache and by passes."""
+
 
 class TreeSize:
     """The number of candidates at which expected tokens a second peak.
@@ -113,6 +116,7 @@ class TreeSize:
     def clear(self) -> None:
         """Forget what was seen."""
         self._passes = self._rows = self._tokens = 0.0
+        self._counted, self._best, self._when = 0, 0, (-1, -1)
 
     @property
     def exponent(self) -> float:
@@ -128,14 +132,22 @@ class TreeSize:
         return np.exp((self.exponent - BEND * self._logs) * self._logs)
 
     def best(self, context: int) -> int:
-        """How many candidates to propose with so many tokens in the cache; 0 where none pays."""
-        return int(np.argmax(self.tokens() / self.cost.at(context)[1 : self.most + 2]))
+        """How many candidates to propose with so many tokens in the cache; 0 where none pays.
+
+        It moves slowly: worked out anew for every few tokens and passes, not for each.
+        """
+        when = context // EACH_TOKENS, self._counted // EACH_PASSES
+        if when != self._when:
+            seconds = self.cost.at(context)[1 : self.most + 2]
+            self._when, self._best = when, int(np.argmax(self.tokens() / seconds))
+        return self._best
 
     def count(self, rows: int, tokens: int) -> None:
         """A pass of so many rows confirmed so many tokens, the target's own included.
 
         Plain steps say nothing about trees, but let what was seen fade.
         """
+        self._counted += 1
         self._passes, self._rows, self._tokens = (
             KEEP * self._passes,
             KEEP * self._rows,

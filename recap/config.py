@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+LARGEST_BUDGET = 1024
+"""A pass with more candidates than that takes longer on any device than it can save."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecapConfig:
@@ -85,6 +88,10 @@ class RecapConfig:
                 raise ValueError(
                     f"{name} must be a whole number of at least {least}, not {value!r}."
                 )
+        if self.budget > LARGEST_BUDGET:
+            raise ValueError(
+                f"budget must be at most {LARGEST_BUDGET:,} candidates a pass, not {self.budget:,}."
+            )
         for name in ("base_weights", "depth_factors", "lookup_acceptance"):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)) or not all(map(math.isfinite, value)):

@@ -64,7 +64,7 @@ class Store(NamedTuple):
 
 
 class PersistentMemory:
-    """One row per last token, for a whole vocabulary; the latest row of a token wins.
+    """One row per last token, for a whole vocabulary.
 
     Lives as long as its owner (a session, a user, a service): the owner decides who shares it and
     calls `clear` when crossing a boundary. 68 bytes a vocabulary entry at k = 8.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recap.acceptance import BINS, Acceptance, bin_of
+from recap.acceptance import BINS, Acceptance, bin_of, bound, estimate, record
 from recap.budget import BEND, EXPONENT, PassCost, TreeSize
 from recap.calibration import measure_pass_cost, pass_cost
 from recap.config import RecapConfig
@@ -90,6 +90,17 @@ def test_a_size_that_did_not_pay_is_tried_again():
     assert size.exponent == EXPONENT
 
 
+def test_the_size_follows_passes_and_context():
+    cost = PassCost([(1, 1.0), (64, 4.0)], growth=[(1, 0.0), (64, 0.01)])
+    size = TreeSize(cost, 63)
+    first = size.best(0)
+    assert size.best(31) == first, "worked out now and then"
+    assert size.best(3200) < first, "rows are dear in a long conversation"
+    for _ in range(400):
+        size.count(16, 1.0)
+    assert size.best(0) < first
+
+
 def test_costs_are_what_was_measured_and_go_on():
     cost = PassCost([(1, 2.0), (3, 5.0), (4, 3.0), (8, 4.0)])
     assert [cost.seconds(rows) for rows in (1, 2, 3, 4, 6, 8, 16)] == [2, 3.5, 5, 3, 3.5, 4, 6]
@@ -109,17 +120,17 @@ def test_a_longer_conversation_costs_more():
 
 def test_acceptance_corrects_what_it_has_seen():
     learned = Acceptance(2, prior=4.0)
-    assert learned.estimate(0, 0.6) == 0.6, "nothing seen: the mixture is trusted"
+    assert estimate(learned.ratios, 0, 0.6) == 0.6, "nothing seen: the mixture is trusted"
     for turn in range(100):  # guessed 0.6, right 3 times out of 10
-        learned.record(0, 0.6, turn % 10 < 3)
+        record(learned.ratios, 0, 0.6, turn % 10 < 3)
     # (30 accepted + 4) / (60 expected + 4) = 0.53
-    assert learned.estimate(0, 0.6) == pytest.approx(0.6 * 34 / 64)
-    assert learned.estimate(1, 0.6) == 0.6, "classes are apart"
+    assert estimate(learned.ratios, 0, 0.6) == pytest.approx(0.6 * 34 / 64)
+    assert estimate(learned.ratios, 1, 0.6) == 0.6, "classes are apart"
     for _ in range(1000):
-        learned.record(1, 0.72, True)
-    assert learned.estimate(1, 0.9) <= 0.98
+        record(learned.ratios, 1, 0.72, True)
+    assert estimate(learned.ratios, 1, 0.9) <= 0.98
     learned.clear()
-    assert learned.estimate(0, 0.6) == 0.6
+    assert estimate(learned.ratios, 0, 0.6) == 0.6
 
 
 @given(st.floats(0.0, 1.0))
@@ -135,9 +146,9 @@ def test_bins(probability):
 def test_no_estimate_is_above_its_bound(verdicts, one, other):
     learned = Acceptance(1, prior=0.5)
     for probability, accepted in verdicts:
-        learned.record(0, probability, accepted)
+        record(learned.ratios, 0, probability, accepted)
     low, high = sorted((one, other))
-    assert learned.estimate(0, low) <= learned.bound(0, high) + 1e-9
+    assert estimate(learned.ratios, 0, low) <= bound(learned.ratios, 0, high) + 1e-9
 
 
 def test_the_cost_is_measured_through_the_protocol_and_remembered(tmp_path):

@@ -520,6 +520,7 @@ def test_tokens_that_the_vocabulary_does_not_have_are_no_keys():
         {"base_weights": None},
         {"base_weights": (float("nan"), 1.0, 1.0)},
         {"budget": True},
+        {"budget": 1025},
         {"depth_factors": ()},
         {"depth_factors": (float("inf"),)},
         {"runner_up_share": 1.5},

@@ -61,7 +61,7 @@ def test_both_ways_of_a_pass_are_timed_and_the_target_keeps_its_own(config, monk
     target = random_target(read_config(config), device="cpu", dtype="float32", name="x")
     ways = []
 
-    def noted(target, *, rows, context):
+    def noted(target, *, rows, context, far):
         ways.append(target._static)
         return PassCost([(1, 0.5 / len(ways)), (2, 1.0 / len(ways))])
 

@@ -286,7 +286,7 @@ def test_bad_questions_are_one_sentence_and_change_nothing(target):
 def test_a_full_context_is_said(target):
     target.max_context = 20
     session = Session(target, "")
-    with pytest.raises(ValueError, match="clear it to go on"):
+    with pytest.raises(ValueError, match="start a new chat to go on"):
         finish(work.answer(session, " ".join("5" * 15), [], "recap"))
     assert session.conversation.ids == []
     assert finish(work.answer(session, "5 6", [], "recap")).turn.tokens == 18

@@ -413,6 +413,25 @@ def test_exact_ties_go_to_the_argmax():
         assert all(len(set(row)) == 4 for row in seen.top_ids.tolist())
 
 
+@pytest.mark.parametrize("vocab", [readout.LARGE_VOCAB, 3 * readout.LARGE_VOCAB, 49_153])
+def test_a_large_vocabulary_is_searched_by_blocks_with_the_same_result(vocab):
+    """Few values, so that there are ties within blocks, between them, and at the k-th place."""
+    numbers = torch.Generator().manual_seed(vocab)
+    for values in (6, 300, 10**7):
+        logits = torch.randint(0, values, (5, vocab), generator=numbers) / values
+        logits[1, [17, 70, vocab - 1]] = 2.0
+        logits[2, 64:72] = 3.0
+        logits[3, -1] = torch.inf if values == 6 else 4.0
+        for k in (1, 8, 64):
+            seen = readout.unpack(readout.pack(logits, k))
+            assert (seen.choice == logits.argmax(-1).numpy()).all()
+            best = logits.topk(k)
+            assert (logits.gather(1, torch.from_numpy(seen.top_ids)) == best.values).all()
+            assert all(len(set(row)) == k for row in seen.top_ids.tolist())
+            want = logits.softmax(-1).gather(1, best.indices).numpy()
+            assert seen.top_probs == pytest.approx(want, nan_ok=True)
+
+
 def test_choice_outside_of_a_tied_top_k_is_put_first():
     packed = torch.tensor([[3.0, 8.0, 9.0, 0.2, 0.2], [9.0, 8.0, 9.0, 0.2, 0.2]])
     seen = readout.unpack(packed)

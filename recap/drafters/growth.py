@@ -91,6 +91,7 @@ NODE = np.dtype([
     ("class_", np.int64),  # of the calibration, for candidates that the lookup does not name
     ("lookup_class", np.int64),  # and for the one that it names
     ("asked", np.int64),  # bit for each source that was asked
+    ("answers", np.int64),  # sources that answered
     ("bound", np.float64),  # no mixed probability is above it
     ("count", np.int64),  # tokens that it ranks, 0 until it is weighed
     ("cursor", np.int64),  # the next one to try
@@ -192,7 +193,7 @@ def open_place(tree, rules, memory, ring, text, blocked, at):
             answers, best = answers + 1, best * (1.0 - share) + share
     tree.nodes[at].class_ = level * _KINDS
     tree.nodes[at].lookup_class = level * _KINDS + matched
-    tree.nodes[at].asked = asked
+    tree.nodes[at].asked, tree.nodes[at].answers = asked, answers
     tree.nodes[at].bound = best if answers else rules.runner_up_share
 
 
@@ -213,10 +214,7 @@ def weigh(tree, rules, memory, ring, likely, at):
     likely where this token came stands in for it.
     """
     tokens, mixed, weights, count = tree.ranked[at], tree.mixed[at], tree.weights[at], 0
-    answers = 0
-    for source in range(LOOKUP + 1):
-        answers += tree.sure[at, source] >= 0.0
-    if answers == 0:
+    if tree.nodes[at].answers == 0:
         if rules.runner_up_share > 0.0:
             tree.nodes[at].asked |= 1 << RUNNER_UP
             above = tree.nodes[at].parent
@@ -246,7 +244,7 @@ def weigh(tree, rules, memory, ring, likely, at):
     weights[LOOKUP] = share
     if tree.nodes[at].continuation >= 0:
         count = add(tokens, mixed, count, tree.nodes[at].continuation, share)
-    if answers > 1:
+    if tree.nodes[at].answers > 1:
         rank(tokens, mixed, count)
     tree.nodes[at].count = count
 

@@ -112,6 +112,8 @@ class Settings:
             else:
                 values[field] = text
         made = cls(**values)
+        if made.port > 65535:
+            raise SystemExit(f"RECAP_PORT must be at most 65535, not {made.port}.")
         if made.area not in BOUNDARIES:
             raise SystemExit(f"RECAP_AREA must be {', '.join(BOUNDARIES)}, not “{made.area}”.")
         people = made.sign_in or []

@@ -123,7 +123,7 @@ def chat_column(p: SimpleNamespace, *, model: str) -> None:
     with gr.Row(elem_id="acts"):
         p.camera = camera()
         p.edit = gr.Button("Edit last question", elem_id="edit", size="sm", min_width=80)
-        p.clear = gr.Button("Clear", elem_id="clear", size="sm", min_width=60)
+        p.clear = gr.Button("New chat", elem_id="clear", size="sm", min_width=60)
 
 
 def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:

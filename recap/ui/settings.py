@@ -66,7 +66,7 @@ def panel(max_new_tokens: int) -> list[Any]:
         fit = gr.Checkbox(
             True,
             label="Fit the tree to this machine",
-            info="Grow it only while a candidate pays for its row in the measured pass time.",
+            info="Give it the size that makes most tokens a second, by the measured pass time and what was accepted so far.",
         )
         warm = gr.Checkbox(
             True,

@@ -25,7 +25,8 @@ _LIMITS = """
 <p><strong>The model here is the embedded demo model</strong>, a few million parameters, trained on drawn images
 only. It knows simple scenes (shapes, colours, places, counts), signs, receipts and menus, tables, and bar, line and
 pie charts, in English. Asked whether something is there or how many of a kind there are, it lists what it sees; asked
-about what is not there, it makes something up. Most photographs it refuses. Its speed says nothing about a large
+about what is not there, it makes something up. It was taught in short conversations and loses the thread in long
+ones. Most photographs it refuses. Its speed says nothing about a large
 model.</p>
 """
 
@@ -142,9 +143,9 @@ def room(target: Target, used: int, longest: int) -> str:
     left = max(0, target.max_context - used)
     said = f"{used:,} of {target.max_context:,} tokens of the context are in use"
     if left < 8:
-        said += ": clear the conversation to go on"
+        said += ": start a new chat to go on"
     elif left < 2 * longest:
-        said += f": question and answer together can have {left:,} more, then clear it"
+        said += f": question and answer together can have {left:,} more, then start a new chat"
     else:
         said += f"; an answer can have {longest:,}"
     files = ""

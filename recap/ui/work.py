@@ -54,7 +54,7 @@ def ask(session: Session, text: str, paths: Sequence[str], *, max_new_tokens: in
     if room < 8:
         conversation.undo()
         raise ValueError(
-            f"This conversation has reached the model's {session.target.max_context} tokens; clear it to go on."
+            f"This conversation has reached the model's {session.target.max_context} tokens; start a new chat to go on."
         )
     return min(max_new_tokens, room)
 
