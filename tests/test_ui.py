@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 
+import gradio
 import pytest
 from PIL import Image
 
@@ -123,7 +125,7 @@ def test_uploads(tmp_path):
 
 
 def test_settings_are_read_back():
-    with __import__("gradio").Blocks():
+    with gradio.Blocks():
         panel = settings.panel(256)
     values = [component.value for component in panel]
     assert settings.read(values) == settings.read([])
@@ -138,10 +140,24 @@ def test_environment():
     assert read({"RECAP_DTYPE": "bfloat16"}).load == {"dtype": "bfloat16"}
     with pytest.raises(SystemExit, match="RECAP_PORT must be a whole number"):
         read({"RECAP_PORT": "many"})
+    with pytest.raises(SystemExit, match="RECAP_PORT must be at most 65535"):
+        read({"RECAP_PORT": "99999"})
+
+
+def test_the_queue_of_events_rests_between_looks():
+    """What is set belongs to Gradio's inside: here it is seen when that changes."""
+    with gradio.Blocks() as demo:
+        pass
+    demo.queue()
+    queue = demo._queue
+    assert "await asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)
+    before = queue.sleep_when_free
+    launch.calm(demo)
+    assert queue.sleep_when_free == launch.QUEUE_REST_S > before
 
 
 def test_the_value_never_becomes_markup():
-    with __import__("gradio").Blocks():
+    with gradio.Blocks():
         made = inspector.inspector(synthetic_trace(steps=2, nodes=5, nasty=True))
     assert "value" not in made.html_template
     source = inspector.script()

@@ -23,6 +23,10 @@ from .web import Gate, input_counts, routes
 
 SWITCH_S = 0.0005
 
+QUEUE_REST_S = 0.01
+"""Gradio's queue looks for events without end and rests so long in between. Its own rest is 0.001 s: a thousand
+times a second the loop then took the interpreter from the decoder, 5 % of a short answer's time."""
+
 THREADS = 100
 """Answers that run or wait for their turn each hold a thread now and then."""
 
@@ -45,6 +49,11 @@ def theme() -> gr.themes.Base:
         block_border_width="1px",
         block_label_text_weight="600",
     )
+
+
+def calm(demo: gr.Blocks) -> None:
+    """Let the queue of events rest longer; after `queue()`."""
+    demo._queue.sleep_when_free = QUEUE_REST_S
 
 
 def tidy(sessions: Sessions, keeper: Keeper | None, idle_s: float) -> None:
@@ -94,6 +103,7 @@ def serve(
     tidy(sessions, keep(settings, loader, sessions), sessions.idle_s)
     sessions.shared.ready = lambda: loader.loaded
     demo.queue(default_concurrency_limit=8)
+    calm(demo)
     demo.launch(
         server_name=settings.host,
         server_port=settings.port,
