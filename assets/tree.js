@@ -121,7 +121,8 @@ function drawNode(spot) {
 
 // ---- details of one node -------------------------------------------------------------------------
 
-const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : `${(100 * p).toFixed(1)} %`);
+const small = (p) => (p < 0.0005 ? "< .001" : p.toFixed(3)); // there, however improbable
+const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p > 0 && p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
 
 const KINDS = {
   root: "root: the last confirmed token",
@@ -182,8 +183,8 @@ function votesOf(node) {
       el("td", {}, level.endsWith("token") ? `${Math.round(100 * (1 - confidence))} %` : "–"),
       el("td", {}, confidence.toFixed(2)),
       el("td", {}, weight.toFixed(2)),
-      el("td", {}, probability ? probability.toFixed(3) : "not in its row"),
-      el("td", {}, part.toFixed(3), " ", bar),
+      el("td", {}, probability ? small(probability) : "not in its row"),
+      el("td", {}, probability ? small(part) : part.toFixed(3), " ", bar),
     );
   });
   const total = node.votes.reduce((sum, v) => sum + v[1] * v[2], 0);

@@ -22,7 +22,8 @@ class PassCost:
     points: (rows, seconds) with `context` tokens in the cache, from one row on. growth: (rows, seconds that each
     further token in the cache adds). per_node_s: what drafting and observing one candidate takes on top. steady:
     nothing disturbed the measurement. The curve need not rise everywhere: on some CPUs a pass of three rows takes
-    longer than one of four, and trees then pass over that size. Beyond `largest` rows nothing is known.
+    longer than one of four, and trees then pass over that size. Beyond the last point the curve goes on with its last
+    slope, as far as `largest` rows; no fitted tree is larger.
 
     >>> cost = PassCost([(1, 0.010), (3, 0.014)], context=100, growth=[(1, 1e-5)])
     >>> [round(cost.seconds(rows), 3) for rows in (1, 2, 3, 5)]

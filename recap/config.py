@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-LARGEST_BUDGET = 1024
-"""A pass with more candidates than that takes longer on any device than it can save."""
+LARGEST = {
+    "top_k": 64,
+    "max_depth": 64,
+    "max_children": 64,
+    "budget": 1024,
+    "request_rows": 1 << 24,
+}
+"""Most that a setting may be: beyond it a pass takes longer, or a memory more room, than they can save anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +87,24 @@ class RecapConfig:
     about 22 MB: 84 bytes a row with top_k 8, and two tables of keys."""
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "budget", "max_depth", "max_children", "request_rows"):
-            value = getattr(self, name)
-            least = 0 if name == "budget" else 1
-            if type(value) is not int or value < least:
+        for name, most in LARGEST.items():
+            value, least = getattr(self, name), 0 if name == "budget" else 1
+            if type(value) is not int or not least <= value <= most:
                 raise ValueError(
-                    f"{name} must be a whole number of at least {least}, not {value!r}."
+                    f"{name} must be a whole number from {least} to {most:,}, not {value!r}."
                 )
-        if self.budget > LARGEST_BUDGET:
-            raise ValueError(
-                f"budget must be at most {LARGEST_BUDGET:,} candidates a pass, not {self.budget:,}."
-            )
+        for name in ("newest_share", "confidence_floor", "calibration_prior", "runner_up_share"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise ValueError(f"{name} must be a number, not {value!r}.")
+        for name in ("confidence", "calibrate", "lookup", "seed_prompt", "keep_over_turns"):
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}.")
         for name in ("base_weights", "depth_factors", "lookup_acceptance"):
             value = getattr(self, name)
-            if not isinstance(value, (tuple, list)) or not all(map(math.isfinite, value)):
+            if not isinstance(value, (tuple, list)) or not all(
+                type(number) in (int, float) and math.isfinite(number) for number in value
+            ):
                 raise ValueError(f"{name} must be a tuple of numbers, not {value!r}.")
         if len(self.base_weights) != 3 or min(self.base_weights) < 0:
             raise ValueError("base_weights must be three numbers of at least 0 (3-, 2-, 1-token).")

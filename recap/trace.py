@@ -175,16 +175,21 @@ def step_line(step: Step) -> str:
                 n.source,
                 round(n.score, 5),
                 n.rank,
-                [[v[0], round(v[1], 4), round(v[2], 4), round(v[3], 4)] for v in n.votes],
+                [[v[0], round(v[1], 4), _brief(v[2]), round(v[3], 4)] for v in n.votes],
             ]
             for n in step.nodes
         ],
         "known": [
-            [row, {name: [[t, round(p, 4)] for t, p in row_] for name, row_ in said.items()}]
+            [row, {name: [[t, _brief(p)] for t, p in row_] for name, row_ in said.items()}]
             for row, said in step.known
         ],
     }
     return dumps(data)
+
+
+def _brief(probability: float) -> float:
+    """Four places; what is not nothing does not become it."""
+    return max(round(probability, 4), 1e-4) if probability > 0.0 else 0.0
 
 
 def turn_line(turn: Turn) -> str:

@@ -241,6 +241,9 @@ def try_out(path: Path) -> None:
     """Open a file for writing, what it holds untouched. Raises ValueError with one sentence."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
         path.open("a").close()
+        if not there:  # a command that is refused afterwards leaves nothing behind
+            path.unlink()
     except OSError as error:
         raise ValueError(f"The report cannot be written to {path}: {error.strerror}.") from None

@@ -39,9 +39,10 @@ def blend(ids, probs, new_ids, new_probs, share, spare):
 
 @kernel
 def remember(memory, ring, blocked, tails, rows, top_ids, top_probs, share, spare):
-    """Store the predictions of these rows under their tails; of several rows of one key the first wins.
+    """Store the predictions of these rows under their tails.
 
-    Under its last token a row is mixed into what was known, the first one last. tails: int64 [N, 3], the last
+    Of several rows with one 2- or 3-token key the first wins. Under its last token each row is mixed into what was
+    known, the first one last, so that it weighs most. tails: int64 [N, 3], the last
     three tokens up to each row, oldest first, -1 where there is none. rows: int64. top_ids, top_probs: [N, >= k].
     share, spare: see `blend`.
     """

@@ -24,7 +24,7 @@ def panel(max_new_tokens: int) -> list[Any]:
             value=DEFAULT.budget,
             step=1,
             label="Most candidates in a pass",
-            info="A larger tree catches more and costs more time.",
+            info="A larger tree catches more and costs more time. While the tree is fitted to this machine (below), this is no more than its limit.",
         )
         depth = gr.Slider(
             1,
@@ -57,20 +57,24 @@ def panel(max_new_tokens: int) -> list[Any]:
             value=list(LEVELS),
             label="Sources in use",
             info="Switch one off to see what it adds.",
+            min_width=260,
         )
         confidence = gr.Checkbox(
             DEFAULT.confidence,
             label="Weigh by confidence",
+            min_width=220,
             info="A stored prediction that is sure of itself counts more.",
         )
         fit = gr.Checkbox(
             True,
             label="Fit the tree to this machine",
+            min_width=220,
             info="Give it the size that makes most tokens a second, by the measured pass time and what was accepted so far.",
         )
         warm = gr.Checkbox(
             True,
             label="Keep the 1-token memory warm",
+            min_width=220,
             info="Off: every answer starts with an empty one.",
         )
     return [budget, depth, longest, *weights, levels, confidence, fit, warm]
