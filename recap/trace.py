@@ -188,7 +188,11 @@ def step_line(step: Step) -> str:
 
 
 def _brief(probability: float) -> float:
-    """Four places; what is not nothing does not become it."""
+    """Four places; what is not nothing does not become it.
+
+    >>> [_brief(p) for p in (0.0, 1e-9, 0.12346)]
+    [0.0, 0.0001, 0.1235]
+    """
     return max(round(probability, 4), 1e-4) if probability > 0.0 else 0.0
 
 
