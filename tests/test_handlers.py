@@ -234,7 +234,7 @@ def test_the_room_that_is_left_is_said():
     target.max_context = 1000
     assert "an answer can have 256" in texts.room(target, 20, 256)
     assert "can have 300 more" in texts.room(target, 700, 256)
-    assert "clear the conversation" in texts.room(target, 999, 256)
+    assert "start a new chat" in texts.room(target, 999, 256)
 
 
 def test_typed_text_is_never_markup():

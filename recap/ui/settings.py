@@ -57,8 +57,8 @@ def panel(max_new_tokens: int) -> list[Any]:
             value=list(LEVELS),
             label="Sources in use",
             info="Switch one off to see what it adds.",
-            min_width=260,
         )
+    with gr.Row():
         confidence = gr.Checkbox(
             DEFAULT.confidence,
             label="Weigh by confidence",
