@@ -62,19 +62,16 @@ def panel(max_new_tokens: int) -> list[Any]:
         confidence = gr.Checkbox(
             DEFAULT.confidence,
             label="Weigh by confidence",
-            min_width=220,
             info="A stored prediction that is sure of itself counts more.",
         )
         fit = gr.Checkbox(
             True,
             label="Fit the tree to this machine",
-            min_width=220,
             info="Give it the size that makes most tokens a second, by the measured pass time and what was accepted so far.",
         )
         warm = gr.Checkbox(
             True,
             label="Keep the 1-token memory warm",
-            min_width=220,
             info="Off: every answer starts with an empty one.",
         )
     return [budget, depth, longest, *weights, levels, confidence, fit, warm]
