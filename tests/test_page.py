@@ -515,6 +515,10 @@ def test_narrow(visit, dark):
     person.button("First step").click()
     assert person.place()[0] == 1
     assert page.locator(".rt-stage").bounding_box()["width"] <= NARROW["width"]
+    page.get_by_text("Settings of Recap").click()
+    switch = page.locator("#settings .block", has_text="Weigh by confidence").last
+    switch.wait_for(state="visible")
+    assert switch.bounding_box()["width"] > 200, "its words have room"
 
 
 def tab_to(page, selector: str) -> None:
