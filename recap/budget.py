@@ -102,8 +102,7 @@ class TreeSize:
     Tokens a pass with R rows are taken as R ** (exponent - BEND * ln R), the root alone giving one token. The
     exponent comes from the passes seen so far, of whatever size. It holds what rows bring in the long run: a
     verified candidate is accepted now, or its row proposes later, and both show in the mean. Sizing each tree by
-    its own candidates' chances instead spends rows where all is known and saves them where there is something to learn;
-    at equal rows it gave fewer tokens a pass on every suite here.
+    its own candidates' chances instead would spend rows where all is known and save them where there is something to learn.
 
     cost: time of a pass. most: largest number of candidates.
     """
