@@ -17,11 +17,12 @@ import logging
 import shutil
 import tempfile
 
-from recap.calibration import pass_cost
-from recap.service import ModelLoader, Sessions
+from recap.page.launch import VARIABLES, Settings, serve
+from recap.pass_timing import pass_cost
+from recap.server import allocator
+from recap.server.model_loader import ModelLoader
+from recap.server.sessions import Sessions
 from recap.targets import Target, load_target
-from recap.ui import allocator
-from recap.ui.launch import VARIABLES, Settings, serve
 
 
 def main() -> None:

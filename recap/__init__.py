@@ -8,9 +8,9 @@
 >>> turn.text, turn.tokens_per_pass                                       # doctest: +SKIP
 """
 
-from .chat import Conversation
-from .config import RecapConfig
+from .conversation import Conversation
 from .drafters import DECODERS, make_drafter
+from .drafters.recap.config import RecapConfig
 from .engine import Answer, generate, stream, trace_lines
 from .targets import load_target
 from .trace import LevelCount, Step, Turn

@@ -13,12 +13,12 @@ from typing import Any, NoReturn, TextIO
 
 from PIL import Image, UnidentifiedImageError
 
-from .calibration import pass_cost
-from .chat import Conversation
 from .compare import answer_apart, first_difference
-from .config import RecapConfig
+from .conversation import Conversation
 from .drafters import DECODERS, Drafter, make_drafter
+from .drafters.recap.config import RecapConfig
 from .engine import Answer, stream
+from .pass_timing import pass_cost
 from .targets import load_target
 from .targets.base import Target
 from .trace import Turn, step_line, turn_line

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .chat import Conversation
+from .conversation import Conversation
 from .drafters.base import Drafter
 from .engine import Answer, stream
 

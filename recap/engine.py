@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from .chat import Conversation, Prefilled
+from .conversation import Conversation, Prefilled
 from .drafters.base import Drafter
+from .drafters.tree import CandidateTree
 from .trace import LevelCount, Step, StepNode, Turn, add_levels, start_line, step_line, turn_line
-from .tree import CandidateTree
 
 
 class Answer:

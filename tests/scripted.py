@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recap.drafters.base import Predictions
+from recap.predictions import Predictions
 from recap.targets.base import KVState, Message, Segment
 
 

@@ -9,7 +9,7 @@ import pytest
 
 CHURN = """
 import ctypes, sys
-from recap.ui import allocator
+from recap.server import allocator
 if sys.argv[1] == "steady":
     assert allocator.steady()
 libc = ctypes.CDLL(None)

@@ -24,7 +24,7 @@ from recap.bench.runners import EngineRunner, Outcome, Pass
 from recap.bench.suffix import SuffixDrafter
 from recap.bench.suites import Sample, load_suite
 from recap.cli import main
-from recap.config import RecapConfig
+from recap.drafters.recap.config import RecapConfig
 from recap.targets import load_target
 
 from . import tiny

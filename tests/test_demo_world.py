@@ -11,8 +11,8 @@ from PIL import Image
 from transformers import AutoTokenizer
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from recap.demo import dialogue, evaluate, examples, eye, model, tongue, world
-from recap.demo.talk.ways import Turn
+from recap.demo import dialogue, evaluate, examples, language_model, model, vision_encoder, world
+from recap.demo.dialogues.ways import Turn
 from recap.demo.world.board import COLOURS
 from recap.demo.world.scene import PLACES
 
@@ -97,7 +97,9 @@ def test_the_fast_eye_is_the_stock_eye(fresh, kind):
     )(images=[picture.image], return_tensors="pt")
     rows, cols = picture.rows, picture.cols
     assert stock["image_grid_thw"].tolist() == [[1, 2 * rows, 2 * cols]]
-    mine = eye.normalise(torch.from_numpy(eye.prepare(picture.image, rows, cols)))
+    mine = vision_encoder.normalise(
+        torch.from_numpy(vision_encoder.prepare(picture.image, rows, cols))
+    )
     frames = stock["pixel_values"].view(-1, 3, 2, 196)
     for frame in (0, 1):
         assert torch.equal(frames[:, :, frame].reshape(-1, 588), mine)
@@ -105,7 +107,7 @@ def test_the_fast_eye_is_the_stock_eye(fresh, kind):
         want = fresh.model.visual(
             stock["pixel_values"], grid_thw=stock["image_grid_thw"]
         ).pooler_output
-        got = eye.see(fresh.model.visual, mine[None], rows, cols)[0]
+        got = vision_encoder.see(fresh.model.visual, mine[None], rows, cols)[0]
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
@@ -115,11 +117,11 @@ def test_the_fast_tongue_is_the_stock_model(fresh):
     pictures = [world.draw("bar", 1), world.draw("receipt", 2)]
     grids = [(p.rows, p.cols) for p in pictures]
     lines = dialogue.talk(Random(1), [(p.kind, p.facts) for p in pictures], room=200)
-    seq = tongue.encode(tok, lines, grids)
+    seq = language_model.encode(tok, lines, grids)
     ids = torch.from_numpy(seq.ids)[None]
     pads = ids == model.IDS["<|image_pad|>"]
     mine = [
-        eye.normalise(torch.from_numpy(eye.prepare(p.image, *g)))
+        vision_encoder.normalise(torch.from_numpy(vision_encoder.prepare(p.image, *g)))
         for p, g in zip(pictures, grids, strict=True)
     ]
     double = torch.cat(
@@ -130,16 +132,19 @@ def test_the_fast_tongue_is_the_stock_model(fresh):
         where, _ = fresh.model.get_rope_index(
             ids, mm_token_type_ids=pads.long(), image_grid_thw=grid
         )
-        assert (where[:, 0].numpy() == tongue.positions(seq)).all()
+        assert (where[:, 0].numpy() == language_model.positions(seq)).all()
         want = fresh(
             input_ids=ids, pixel_values=double, image_grid_thw=grid, mm_token_type_ids=pads.long()
         ).logits
         seen = [
-            eye.see(fresh.model.visual, m[None], *g)[0] for m, g in zip(mine, grids, strict=True)
+            vision_encoder.see(fresh.model.visual, m[None], *g)[0]
+            for m, g in zip(mine, grids, strict=True)
         ]
         language = fresh.model.language_model
         embeds = language.embed_tokens(ids).masked_scatter(pads[..., None], torch.cat(seen))
-        hidden = tongue.speak(language, embeds, torch.from_numpy(tongue.positions(seq))[:, None])
+        hidden = language_model.speak(
+            language, embeds, torch.from_numpy(language_model.positions(seq))[:, None]
+        )
         got = torch.nn.functional.linear(hidden, language.embed_tokens.weight)
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
@@ -151,7 +156,7 @@ def test_training_reads_what_the_chat_template_renders():
     for seed in range(8):
         picture = world.draw_any(f"template{seed}")
         lines = dialogue.talk(Random(seed), [(picture.kind, picture.facts)])
-        seq = tongue.encode(tok, lines, [(picture.rows, picture.cols)])
+        seq = language_model.encode(tok, lines, [(picture.rows, picture.cols)])
         messages = []
         for line in lines:
             content = [{"type": "text", "text": line.turn.question}]

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recap import Conversation, RecapConfig, make_drafter, stream
-from recap.acceptance import bin_of
-from recap.budget import PassCost
-from recap.drafters.base import Predictions
-from recap.drafters.growth import keys_of
-from recap.drafters.recap import RecapDrafter
+from recap.drafters.recap.acceptance import bin_of
+from recap.drafters.recap.drafter import RecapDrafter
+from recap.drafters.recap.grow import keys_of
+from recap.drafters.recap.memory import PersistentMemory, confidence, key2, key3
+from recap.drafters.recap.tree_size import PassCost
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
-from recap.memory import PersistentMemory, confidence, key2, key3
+from recap.drafters.tree import ROOT, CandidateTree, Node
+from recap.predictions import Predictions
 from recap.trace import LevelCount
-from recap.tree import ROOT, CandidateTree, Node
 
 from .scripted import ScriptedTarget
 

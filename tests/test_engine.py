@@ -2,17 +2,9 @@
 
 import pytest
 
-from recap import (
-    DECODERS,
-    Conversation,
-    RecapConfig,
-    generate,
-    make_drafter,
-    stream,
-    trace_lines,
-)
+from recap import DECODERS, Conversation, RecapConfig, generate, make_drafter, stream, trace_lines
+from recap.drafters.tree import CandidateTree
 from recap.trace import LevelCount, parse, start_line
-from recap.tree import CandidateTree
 
 from .scripted import ScriptedTarget
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from recap.service import ModelLoader, Sessions
-from recap.ui import running, texts
-from recap.ui.examples import load_examples
-from recap.ui.handlers import Handlers
+from recap.page import texts
+from recap.page.examples import load_examples
+from recap.page.handlers import Handlers
+from recap.server import run as running
+from recap.server.model_loader import ModelLoader
+from recap.server.sessions import Sessions
 
 from .scripted import ScriptedTarget
-from .test_service import SlowTarget
+from .test_sessions import SlowTarget
 
 QUESTION = "5 6 7 8 9 5 6 7 8"
 SOMEONE = SimpleNamespace(session_hash="someone", username=None)

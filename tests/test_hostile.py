@@ -21,15 +21,16 @@ import torch
 from transformers import AutoTokenizer
 
 from recap import Conversation, generate, load_target, make_drafter
-from recap.service import ModelLoader, Sessions
+from recap.page.http_gate import Gate
+from recap.page.launch import Settings, serve
+from recap.server.model_loader import ModelLoader
+from recap.server.sessions import Sessions
 from recap.targets.base import Message
-from recap.ui.browser import free_port
-from recap.ui.launch import Settings, serve
-from recap.ui.web import Gate
+from tests.tools.browser import free_port
 
 from . import hostile, tiny
 from .test_people import HeldTarget
-from .test_scheduler import until
+from .test_queue import until
 
 torch.set_num_threads(1)
 QUESTION, TOKENS = "the red square is left of", 6

@@ -11,7 +11,7 @@ from recap.bench import load
 from recap.bench.load_client import Asked
 from recap.bench.suites import Sample
 from recap.cli import main
-from recap.ui.browser import running_app
+from tests.tools.browser import running_app
 
 from . import tiny
 

@@ -13,7 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from recap import load_target
-from recap.targets import LoadError, Message, catalogue, greedy, loader
+from recap.targets import LoadError, Message, catalogue, generation_config, loader
 
 from . import tiny
 
@@ -142,13 +142,16 @@ def test_every_setting_that_changes_greedy_output_is_said():
         "bad_words_ids": [[4]],
         "encoder_repetition_penalty": 1.1,
     }
-    notes = greedy.switched_off(GenerationConfig(**settings))
+    notes = generation_config.switched_off(GenerationConfig(**settings))
     assert len(notes) == len(settings)
     assert all("is switched off, here and in the baseline" in note for note in notes)
-    assert greedy.switched_off(GenerationConfig(do_sample=True, temperature=0.5, top_k=3)) == ()
-    kept = greedy.neutral(GenerationConfig(eos_token_id=[5, 6], **settings))
+    assert (
+        generation_config.switched_off(GenerationConfig(do_sample=True, temperature=0.5, top_k=3))
+        == ()
+    )
+    kept = generation_config.neutral(GenerationConfig(eos_token_id=[5, 6], **settings))
     assert kept.eos_token_id == [5, 6]
-    assert greedy.switched_off(kept) == ()
+    assert generation_config.switched_off(kept) == ()
 
 
 def test_end_tokens_fall_back_to_the_config_and_then_the_tokenizer(llama):

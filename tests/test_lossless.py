@@ -17,10 +17,11 @@ import pytest
 import torch
 
 from recap import DECODERS, Conversation, generate, load_target, make_drafter, stream
-from recap.kv import KVCache
-from recap.targets import DEMO, Segment, masks, readout
-from recap.targets.common import TransformersTarget
-from recap.targets.qwen_vl import QwenVLTarget
+from recap.targets import DEMO, Segment, masks
+from recap.targets import logits as logits_module
+from recap.targets.families.qwen_vl import QwenVLTarget
+from recap.targets.kv_cache import KVCache
+from recap.targets.transformers_target import TransformersTarget
 
 from . import tiny
 
@@ -270,8 +271,10 @@ def own_argmax(
 ) -> list[int]:
     """Run Recap; check each emitted token against the logits of its own pass -> the tokens."""
     logits: list[torch.Tensor] = []
-    pack = readout.pack
-    patch.setattr(readout, "pack", lambda rows, k: (logits.append(rows.clone()), pack(rows, k))[1])
+    pack = logits_module.pack
+    patch.setattr(
+        logits_module, "pack", lambda rows, k: (logits.append(rows.clone()), pack(rows, k))[1]
+    )
     answer = stream(
         conversation, make_drafter("recap", vocab_size=target.vocab_size), max_new_tokens=new
     )

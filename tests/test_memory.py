@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recap import mixture
-from recap.compiled import find, new_table, put, remove, with_room
-from recap.memory import (
-    PersistentMemory,
-    RequestMemory,
-    Row,
-    confidence,
-    key2,
-    key3,
-)
+from recap.drafters.jit import find, new_table, put, remove, with_room
+from recap.drafters.recap import mixture
+from recap.drafters.recap.memory import PersistentMemory, RequestMemory, Row, confidence, key2, key3
 
 
 def rows(*ids: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

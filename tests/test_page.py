@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from recap.ui.browser import (
+from recap.page.examples import load_examples
+from tests.tools.browser import (
     FLAGS,
     ROOT,
     Person,
@@ -22,8 +23,7 @@ from recap.ui.browser import (
     running_app,
     scrub,
 )
-from recap.ui.examples import load_examples
-from recap.ui.screenshots import BEST
+from tests.tools.screenshots import BEST
 
 from .ui_traces import synthetic_trace
 

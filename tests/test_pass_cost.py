@@ -8,9 +8,9 @@ import torch
 
 from recap.bench import pass_cost
 from recap.bench.shapes import random_target, read_config, weight_bytes
-from recap.budget import PassCost
+from recap.drafters.recap.tree_size import PassCost
 from recap.targets import load_target
-from recap.targets.static import StaticPass
+from recap.targets.captured import StaticPass
 
 from . import tiny
 

@@ -13,20 +13,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from recap.areas import BOUNDARIES, Areas, GuardedMemory
-from recap.faults import DeviceFullError, out_of_memory
-from recap.keeper import Keeper
-from recap.memory import PersistentMemory
-from recap.scheduler import AnswerQueue, QueueFullError
-from recap.service import ModelLoader, Sessions
-from recap.session import Session
-from recap.shared import Shared
+from recap.drafters.recap.memory import PersistentMemory
+from recap.page.environment import Settings
+from recap.server import actions
+from recap.server.autosave import Keeper
+from recap.server.context import Shared
+from recap.server.memory_scope import BOUNDARIES, Areas, GuardedMemory
+from recap.server.model_loader import ModelLoader
+from recap.server.out_of_memory import DeviceFullError, out_of_memory
+from recap.server.queue import AnswerQueue, QueueFullError
+from recap.server.session import Session
+from recap.server.sessions import Sessions
 from recap.targets import LoadError
-from recap.ui import work
-from recap.ui.environment import Settings
 
 from .scripted import ScriptedTarget
-from .test_scheduler import join, spawn, until
+from .test_queue import join, spawn, until
 
 VOCABULARY = 3000
 RARE = "2801 2802 2803 2804 2805 2806 2807"
@@ -46,16 +47,16 @@ def wide() -> WideTarget:
     return WideTarget()
 
 
-def finish(progresses: Iterator[work.Progress]) -> work.Progress:
+def finish(progresses: Iterator[actions.Progress]) -> actions.Progress:
     return list(progresses)[-1]
 
 
 def told(session: Session, text: str, *, tokens: int = 12) -> dict[str, str]:
     """Ask, compare, ask for it again -> everything that a person could see of it, times left out."""
-    finish(work.answer(session, text, [], "recap", max_new_tokens=tokens))
-    for _ in work.compare(session):
+    finish(actions.answer(session, text, [], "recap", max_new_tokens=tokens))
+    for _ in actions.compare(session):
         pass
-    for _ in work.again(session):
+    for _ in actions.again(session):
         pass
     record = session.turns[-1]
     lines = [without_times(json.loads(line)) for line in record.trace.splitlines()]
@@ -102,11 +103,11 @@ def test_a_request_local_memory_never_leaves_its_request(wide):
     service = sessions_at("shared")
     told(service.new(wide), RARE)
     other = service.new(wide)
-    finish(work.answer(other, PROBE, [], "recap", max_new_tokens=1))
+    finish(actions.answer(other, PROBE, [], "recap", max_new_tokens=1))
     drafter = other.drafter("recap")
     assert len(drafter.memory) > 0
     fresh = Session(wide)
-    finish(work.answer(fresh, PROBE, [], "recap", max_new_tokens=1))
+    finish(actions.answer(fresh, PROBE, [], "recap", max_new_tokens=1))
     assert len(drafter.request) == len(fresh.drafter("recap").request)
 
 
@@ -196,16 +197,16 @@ class HeldTarget(ScriptedTarget):
 
 
 def test_one_answer_at_a_time_and_the_next_is_told_its_place(monkeypatch):
-    monkeypatch.setattr(work, "QUEUE_S", 0.01)
+    monkeypatch.setattr(actions, "QUEUE_S", 0.01)
     target = HeldTarget()
     service = Sessions(shared=Shared(AnswerQueue(1)))
     first, second, third = (service.new(target, owner=name) for name in "abc")
-    running = work.answer(first, "5 6 7", [], "autoregressive", max_new_tokens=5)
+    running = actions.answer(first, "5 6 7", [], "autoregressive", max_new_tokens=5)
     next(running)
     until(lambda: target.passes == 1)
-    waiting = work.answer(second, "5 6 7", [], "recap", max_new_tokens=5)
+    waiting = actions.answer(second, "5 6 7", [], "recap", max_new_tokens=5)
     assert next(waiting).phase == "waiting: place 1 of 1 in the queue"
-    last = work.answer(third, "5 6 7", [], "recap", max_new_tokens=5)
+    last = actions.answer(third, "5 6 7", [], "recap", max_new_tokens=5)
     assert next(last).phase == "waiting: place 2 of 2 in the queue"
     last.close()  # gone: the page was closed
     assert len(service.shared.queue) == 1
@@ -217,13 +218,13 @@ def test_one_answer_at_a_time_and_the_next_is_told_its_place(monkeypatch):
 
 
 def test_a_stop_while_waiting_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(work, "QUEUE_S", 0.01)
+    monkeypatch.setattr(actions, "QUEUE_S", 0.01)
     target = HeldTarget()
     service = Sessions(shared=Shared(AnswerQueue(1)))
     first, second = service.new(target, owner="a"), service.new(target, owner="b")
-    running = work.answer(first, "5 6", [], "recap", max_new_tokens=5)
+    running = actions.answer(first, "5 6", [], "recap", max_new_tokens=5)
     next(running)
-    waiting = work.answer(second, "5 6", [], "recap", max_new_tokens=5)
+    waiting = actions.answer(second, "5 6", [], "recap", max_new_tokens=5)
     next(waiting)
     second.interrupt()
     with pytest.raises(ValueError, match=r"^Stopped before its turn came\.$"):
@@ -239,7 +240,7 @@ def test_a_full_queue_changes_nothing():
     places = [service.shared.queue.enter(name) for name in "xy"]
     session = service.new(target, owner="z")
     with pytest.raises(QueueFullError, match="1 questions wait already"):
-        finish(work.answer(session, "5 6", [], "recap"))
+        finish(actions.answer(session, "5 6", [], "recap"))
     assert not session.is_busy
     assert session.conversation.ids == []
     for place in places:
@@ -252,7 +253,7 @@ def test_a_full_house_stops_nobody():
     target = HeldTarget()
     service = Sessions(limit=2)
     old, new = service.new(target, owner="a"), service.new(target, owner="b")
-    answers = [work.answer(s, "5 6 7", [], "recap", max_new_tokens=4) for s in (old, new)]
+    answers = [actions.answer(s, "5 6 7", [], "recap", max_new_tokens=4) for s in (old, new)]
     for answer in answers:
         next(answer)
     with pytest.raises(QueueFullError, match="All 2 places on this server are in use"):
@@ -270,7 +271,7 @@ def test_a_closed_page_frees_its_session_within_a_pass():
     target = HeldTarget()
     service = Sessions()
     session = service.new(target, owner="a")
-    answer = work.answer(session, "5 6 7", [], "recap", max_new_tokens=5000)
+    answer = actions.answer(session, "5 6 7", [], "recap", max_new_tokens=5000)
     next(answer)
     until(lambda: target.passes == 1)
     assert service.drop_owner("a") == 1
@@ -313,22 +314,22 @@ def test_a_full_device_is_one_sentence_and_the_others_go_on(place):
     target = SmallTarget()
     service = Sessions(shared=Shared(AnswerQueue(4)))
     unlucky, other = service.new(target, owner="a"), service.new(target, owner="b")
-    finish(work.answer(unlucky, "5 6", [], "recap", max_new_tokens=2))
-    going = work.answer(other, "5 6", [], "recap", max_new_tokens=4)
+    finish(actions.answer(unlucky, "5 6", [], "recap", max_new_tokens=2))
+    going = actions.answer(other, "5 6", [], "recap", max_new_tokens=4)
     next(going)
     until(lambda: other._answer.turn is not None)  # made, though nobody has read it yet
     before = list(unlucky.conversation.ids)
     target.full_at = place
     with pytest.raises(DeviceFullError, match=r"^The device's memory was full and [^\n]+\.$"):
-        finish(work.answer(unlucky, "7 8 9", [], "recap", max_new_tokens=9))
+        finish(actions.answer(unlucky, "7 8 9", [], "recap", max_new_tokens=9))
     target.full_at = ""
     assert unlucky.conversation.ids == before
     assert len(unlucky.turns) == 1
     assert finish(going).turn.tokens == 4
     fresh = Session(target)
-    finish(work.answer(fresh, "5 6", [], "recap", max_new_tokens=2))
+    finish(actions.answer(fresh, "5 6", [], "recap", max_new_tokens=2))
     for session in (unlucky, fresh):
-        finish(work.answer(session, "7 8 9", [], "recap", max_new_tokens=9))
+        finish(actions.answer(session, "7 8 9", [], "recap", max_new_tokens=9))
     assert unlucky.turns[-1].runs["recap"].token_ids == fresh.turns[-1].runs["recap"].token_ids
 
 
@@ -346,9 +347,9 @@ def test_torchs_own_error_is_known_and_others_are_not_hidden():
 def test_a_comparison_that_does_not_fit_leaves_the_answer(monkeypatch):
     target = SmallTarget()
     session = Session(target)
-    finish(work.answer(session, "5 6 7", [], "recap", max_new_tokens=9))
+    finish(actions.answer(session, "5 6 7", [], "recap", max_new_tokens=9))
     target.full_at = "pass"
-    assert all(p.turn is None for p in work.compare(session))
+    assert all(p.turn is None for p in actions.compare(session))
     assert set(session.turns[-1].runs) == {"recap"}
     assert not session.is_busy
 
@@ -373,7 +374,7 @@ def test_the_least_recently_used_caches_make_room():
     service = Sessions(shared=Shared(kv_bytes=50_000))
     old, middle, new = (service.new(target, owner=name) for name in "abc")
     for session in (old, middle, new):
-        finish(work.answer(session, "5 6 7 8", [], "recap", max_new_tokens=20))
+        finish(actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=20))
     held = [s.conversation.kv_bytes for s in (old, middle, new)]
     assert held[0] == 0
     assert held[1] > 0 < held[2]
@@ -381,8 +382,8 @@ def test_the_least_recently_used_caches_make_room():
     alone = Session(target)
     for session in (old, alone):
         if session is alone:
-            finish(work.answer(alone, "5 6 7 8", [], "recap", max_new_tokens=20))
-        finish(work.answer(session, "9 10", [], "recap", max_new_tokens=20))
+            finish(actions.answer(alone, "5 6 7 8", [], "recap", max_new_tokens=20))
+        finish(actions.answer(session, "9 10", [], "recap", max_new_tokens=20))
     assert old.turns[-1].runs["recap"].token_ids == alone.turns[-1].runs["recap"].token_ids
     with middle.busy():
         service.shared.trim(0)
@@ -421,7 +422,7 @@ def test_figures_and_logs_hold_no_words(wide, caplog):
         session = service.new(wide, owner="secretname", user="ann")
         told(session, RARE)
         with pytest.raises(ValueError, match="numbers"):
-            finish(work.answer(session, "my secret words", [], "recap"))
+            finish(actions.answer(session, "my secret words", [], "recap"))
     text = service.shared.metrics.text().decode()
     logged = "\n".join(record.message for record in caplog.records)
     for line in logged.splitlines():

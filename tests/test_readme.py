@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recap.cli import main
-from recap.ui.launch import VARIABLES
+from recap.page.launch import VARIABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

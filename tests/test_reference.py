@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from recap import RecapConfig
 from recap.drafters import make_drafter
-from recap.drafters.base import Predictions
-from recap.drafters.recap import RecapDrafter
-
-from .reference import PlainRecap
+from recap.drafters.recap.drafter import RecapDrafter
+from recap.drafters.recap.reference import PlainRecap
+from recap.predictions import Predictions
 
 VOCAB = 14
 CHECKED = """

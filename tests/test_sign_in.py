@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from recap.ui.browser import started_app
+from tests.tools.browser import started_app
 
 QUESTION = "What can you do?"
 

@@ -1,10 +1,10 @@
-"""A short soak of the real app; `python -m recap.soak` is the long one."""
+"""A short soak of the real app; `python -m tests.tools.soak` is the long one."""
 
 from __future__ import annotations
 
 import pytest
 
-from recap.soak import soak
+from tests.tools.soak import soak
 
 
 @pytest.mark.slow

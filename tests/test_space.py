@@ -16,12 +16,12 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
+from recap.page.launch import VARIABLES, Settings
 from recap.space import check as rules
 from recap.space.__main__ import main
 from recap.space.check import check, uploads
 from recap.space.spacefile import ROOT, SpaceError, load
 from recap.targets import LoadError, load_target
-from recap.ui.launch import VARIABLES, Settings
 
 from .local_hub import OWNER, LocalHub, Space, local_hub
 

@@ -14,11 +14,11 @@ from PIL import Image
 from transformers import LlavaNextProcessor, Qwen2_5_VLProcessor, Qwen2VLProcessor, Qwen3VLProcessor
 
 from recap import Conversation, generate, load_target, make_drafter
-from recap.kv import KVCache
-from recap.targets import Message, readout
+from recap.drafters.tree import ROOT, TreeBuilder
+from recap.targets import Message, logits
 from recap.targets.images import to_rgb
+from recap.targets.kv_cache import KVCache
 from recap.targets.masks import chunk_mask, tree_mask
-from recap.tree import ROOT, TreeBuilder
 
 from . import tiny
 
@@ -403,38 +403,38 @@ def test_probabilities_are_over_the_full_vocabulary(target):
 
 
 def test_exact_ties_go_to_the_argmax():
-    logits = torch.zeros(3, 50)
-    logits[1, 30:45] = 2.0
-    logits[2, [7, 9]] = 1.0
+    scores = torch.zeros(3, 50)
+    scores[1, 30:45] = 2.0
+    scores[2, [7, 9]] = 1.0
     for dtype in (torch.float32, torch.bfloat16):
-        seen = readout.unpack(readout.pack(logits.to(dtype), 4))
-        assert seen.choice.tolist() == logits.argmax(-1).tolist() == [0, 30, 7]
+        seen = logits.unpack(logits.pack(scores.to(dtype), 4))
+        assert seen.choice.tolist() == scores.argmax(-1).tolist() == [0, 30, 7]
         assert seen.top_ids[:, 0].tolist() == [0, 30, 7]
         assert all(len(set(row)) == 4 for row in seen.top_ids.tolist())
 
 
-@pytest.mark.parametrize("vocab", [readout.LARGE_VOCAB, 3 * readout.LARGE_VOCAB, 49_153])
+@pytest.mark.parametrize("vocab", [logits.LARGE_VOCAB, 3 * logits.LARGE_VOCAB, 49_153])
 def test_a_large_vocabulary_is_searched_by_blocks_with_the_same_result(vocab):
     """Few values, so that there are ties within blocks, between them, and at the k-th place."""
     numbers = torch.Generator().manual_seed(vocab)
     for values in (6, 300, 10**7):
-        logits = torch.randint(0, values, (5, vocab), generator=numbers) / values
-        logits[1, [17, 70, vocab - 1]] = 2.0
-        logits[2, 64:72] = 3.0
-        logits[3, -1] = torch.inf if values == 6 else 4.0
+        scores = torch.randint(0, values, (5, vocab), generator=numbers) / values
+        scores[1, [17, 70, vocab - 1]] = 2.0
+        scores[2, 64:72] = 3.0
+        scores[3, -1] = torch.inf if values == 6 else 4.0
         for k in (1, 8, 64):
-            seen = readout.unpack(readout.pack(logits, k))
-            assert (seen.choice == logits.argmax(-1).numpy()).all()
-            best = logits.topk(k)
-            assert (logits.gather(1, torch.from_numpy(seen.top_ids)) == best.values).all()
+            seen = logits.unpack(logits.pack(scores, k))
+            assert (seen.choice == scores.argmax(-1).numpy()).all()
+            best = scores.topk(k)
+            assert (scores.gather(1, torch.from_numpy(seen.top_ids)) == best.values).all()
             assert all(len(set(row)) == k for row in seen.top_ids.tolist())
-            want = logits.softmax(-1).gather(1, best.indices).numpy()
+            want = scores.softmax(-1).gather(1, best.indices).numpy()
             assert seen.top_probs == pytest.approx(want, nan_ok=True)
 
 
 def test_choice_outside_of_a_tied_top_k_is_put_first():
     packed = torch.tensor([[3.0, 8.0, 9.0, 0.2, 0.2], [9.0, 8.0, 9.0, 0.2, 0.2]])
-    seen = readout.unpack(packed)
+    seen = logits.unpack(packed)
     assert seen.top_ids.tolist() == [[3, 8], [9, 8]]
 
 
@@ -443,7 +443,7 @@ def test_long_prompts_are_read_out_in_chunks(qwen, monkeypatch):
     ids = list(segment.ids)
     rows = list(range(len(ids)))
     whole = qwen.prefill(qwen.new_state(), ids, segment, rows=rows, top_k=4)
-    monkeypatch.setattr(readout, "LOGITS_AT_ONCE", 3 * qwen.vocab_size)
+    monkeypatch.setattr(logits, "LOGITS_AT_ONCE", 3 * qwen.vocab_size)
     parts = qwen.prefill(qwen.new_state(), ids, segment, rows=rows, top_k=4)
     np.testing.assert_array_equal(whole.top_ids, parts.top_ids)
 

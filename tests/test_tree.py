@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recap.tree import ROOT, CandidateTree, Node, TreeBuilder
+from recap.drafters.tree import ROOT, CandidateTree, Node, TreeBuilder
 
 
 def example() -> CandidateTree:

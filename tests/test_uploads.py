@@ -13,8 +13,8 @@ import pillow_heif
 import pytest
 from PIL import Image
 
-from recap.ui import uploads
-from recap.ui.uploads import Limits
+from recap.page import uploads
+from recap.page.uploads import Limits
 
 from . import hostile
 

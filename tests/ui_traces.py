@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import sys
 
+from recap.drafters.tree import ROOT, TreeBuilder, Vote
 from recap.trace import LevelCount, Step, StepNode, Turn, start_line, step_line, turn_line
-from recap.tree import ROOT, TreeBuilder, Vote
 
 NASTY = (
     "<img src=x onerror=document.title='broken'>",

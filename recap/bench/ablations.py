@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..config import RecapConfig
-from ..drafters.growth import add_node, begin_tree, follow, open_place, usable, weigh
-from ..drafters.recap import RecapDrafter
+from ..drafters.recap.config import RecapConfig
+from ..drafters.recap.drafter import RecapDrafter
+from ..drafters.recap.grow import add_node, begin_tree, follow, open_place, usable, weigh
 from ..drafters.token_recycling import static_nodes
+from ..drafters.tree import ROOT, CandidateTree
 from ..targets.base import Target
-from ..tree import ROOT, CandidateTree
 from .bootstrap import interval, rounded
 from .figures import span
 from .runners import EngineRunner, Runner
@@ -98,7 +98,7 @@ ABLATIONS: dict[str, Ablation] = {
 
 def ablated(options: argparse.Namespace, target: Target) -> dict[str, Runner]:
     """A runner for each ablation; the budget is the command's, but where the ablation has its own."""
-    from ..calibration import pass_cost
+    from ..pass_timing import pass_cost
 
     runners: dict[str, Runner] = {}
     for name, ablation in ABLATIONS.items():

@@ -24,8 +24,8 @@ from typing import Any
 from PIL import Image
 from tqdm import tqdm
 
-from ..chat import Conversation
 from ..compare import answer_apart, led
+from ..conversation import Conversation
 from ..drafters import Drafter
 from ..targets.base import Target
 from ..trace import Step

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..config import RecapConfig
-from ..drafters.recap import RecapDrafter
-from ..memory import RequestMemory, key2, key3
+from ..drafters.recap.config import RecapConfig
+from ..drafters.recap.drafter import RecapDrafter
+from ..drafters.recap.memory import RequestMemory, key2, key3
 from .overhead import SyntheticLanguage
 
 LIMITS_MB = {"persistent_mb": 32.0, "request_mb": 50.0, "request_full_mb": 50.0}

@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 
-from ..config import RecapConfig
 from ..drafters import make_drafter
-from ..drafters.base import Predictions
+from ..drafters.recap.config import RecapConfig
+from ..predictions import Predictions
 
 _PROFILE = np.array([0.42, 0.17, 0.09, 0.06, 0.04, 0.03, 0.02, 0.02], np.float32)
 

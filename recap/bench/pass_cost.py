@@ -3,7 +3,7 @@
     python -m recap.bench.pass_cost [--model demo] [--device cuda] [--dtype bfloat16] [--threads 1]
     python -m recap.bench.pass_cost --shape CONFIG.json --device cuda --dtype bfloat16
 
-The measurement that decoding uses (`recap.calibration`), at one length of the cache, made anew and not remembered. On a GPU the
+The measurement that decoding uses (`recap.pass_timing`), at one length of the cache, made anew and not remembered. On a GPU the
 curve is nearly flat up to the compute knee; on a CPU it is not, and small trees win. --shape takes a
 published model's config.json and random weights; --scale divides its sizes, to try the command on a small
 machine. On CUDA the same passes are also timed in fixed shapes, as captured graphs (`targets.static`).
@@ -26,11 +26,11 @@ from typing import Any
 
 import torch
 
-from ..calibration import CONTEXT, measure_pass_cost
-from ..calibration import ROWS as SIZING_ROWS
 from ..cli import add_model_options, load_from
-from ..targets.common import TransformersTarget
-from ..targets.static import StaticPass
+from ..pass_timing import CONTEXT, measure_pass_cost
+from ..pass_timing import ROWS as SIZING_ROWS
+from ..targets.captured import StaticPass
+from ..targets.transformers_target import TransformersTarget
 from .shapes import random_target, read_config, weight_bytes
 
 ROWS = (*SIZING_ROWS, 96, 128)

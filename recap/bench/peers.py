@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from ..chat import Conversation
-from ..targets.common import TransformersTarget
+from ..conversation import Conversation
+from ..targets.transformers_target import TransformersTarget
 from .runners import EngineRunner, Outcome, Pass, Runner
 from .suffix import SuffixDrafter
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..chat import Conversation
 from ..compare import gap
+from ..conversation import Conversation
 from ..targets.base import Target
 from .figures import PLAIN, figures, groups
 from .record import Record

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ..chat import Conversation
 from ..compare import answer_apart
+from ..conversation import Conversation
 from ..drafters import Drafter
 from ..trace import LevelCount
 

@@ -20,10 +20,10 @@ from transformers import (
 )
 
 from ..targets.catalogue import LLAVA, QWEN_VL, TEXT
-from ..targets.causal_lm import CausalLMTarget
-from ..targets.common import TransformersTarget
-from ..targets.dialogue import PLAIN
-from ..targets.qwen_vl import QwenVLTarget
+from ..targets.chat_template import PLAIN
+from ..targets.families.causal_lm import CausalLMTarget
+from ..targets.families.qwen_vl import QwenVLTarget
+from ..targets.transformers_target import TransformersTarget
 
 
 def read_config(path: Path, scale: int = 1) -> Any:

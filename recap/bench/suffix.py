@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..drafters.base import Predictions
+from ..drafters.tree import ROOT, CandidateTree, TreeBuilder
+from ..predictions import Predictions
 from ..trace import LevelCount
-from ..tree import ROOT, CandidateTree, TreeBuilder
 
 
 class SuffixDrafter:

@@ -7,32 +7,35 @@ import argparse
 import json
 from pathlib import Path
 
-from recap.demo import (
+from . import (
     card,
     evaluate,
     examples,
     export,
     lesson,
+    llava,
     model,
     pool,
-    stage,
-    train_eye,
-    train_tongue,
-    train_twin,
-    twin,
+    train_language_model,
+    train_llava,
+    train_vision_encoder,
+    trainer,
     views,
 )
 
 ASSETS = Path(__file__).parents[2] / "assets"
 STAGES = {  # name: what learns there, and how many samples a step has
-    "eye": ("the vision tower, on marks of cells", train_eye.BATCH),
+    "eye": ("the vision tower, on marks of cells", train_vision_encoder.BATCH),
     "lesson": ("the vision tower, a lesson of signs", 32),
-    "tongue": ("the language half, on dialogues", train_tongue.BATCH),
-    "drill": ("the language half, mostly on short questions", train_tongue.BATCH),
+    "tongue": ("the language half, on dialogues", train_language_model.BATCH),
+    "drill": ("the language half, mostly on short questions", train_language_model.BATCH),
 }
 TWIN_STAGES = {
-    "sight": ("tower and projector, from the demo model's eye", train_twin.BATCH),
-    "voice": ("the language half, on dialogues about overview and tiles", train_tongue.BATCH),
+    "sight": ("tower and projector, from the demo model's eye", train_llava.BATCH),
+    "voice": (
+        "the language half, on dialogues about overview and tiles",
+        train_language_model.BATCH,
+    ),
 }
 
 
@@ -40,15 +43,15 @@ def _export(work: Path, to: Path, machine: str, notes: str) -> None:
     """Export the newest checkpoint, with the record of how it came about."""
     latest = next(work / f"{s}.pt" for s in ("drill", "tongue") if (work / f"{s}.pt").exists())
     net = model.build()
-    net.load_state_dict(stage.load(latest)["net"])
+    net.load_state_dict(trainer.load(latest)["net"])
     export.export(net, export.saved_tokenizer(work), to)
     _write_record(work, to, net, STAGES, machine=machine, notes=notes)
 
 
 def _export_twin(work: Path, to: Path, machine: str, notes: str) -> None:
     """The same for the twin."""
-    net = twin.build()
-    net.load_state_dict(stage.load(work / "voice.pt")["net"])
+    net = llava.build()
+    net.load_state_dict(trainer.load(work / "voice.pt")["net"])
     export.export(net, export.saved_tokenizer(work), to, export.TILED)
     _write_record(work, to, net, TWIN_STAGES, machine=machine, notes=notes, family=card.TWIN.tag)
 
@@ -57,7 +60,7 @@ def _write_record(work: Path, to: Path, net, stages: dict, **more: str) -> None:
     """`training.json`, which the card reads."""
     done = []
     for name, (what, batch) in stages.items():
-        if state := stage.load(work / f"{name}.pt"):
+        if state := trainer.load(work / f"{name}.pt"):
             done.append({
                 "stage": name, "what": what, "minutes": round(state["elapsed"] / 60, 1),
                 "steps": state["step"], "samples": state["step"] * batch,
@@ -88,31 +91,31 @@ def main() -> None:
     args = parser.parse_args()
     does = args.command
     if does in ("pool", "train"):
-        pool.fill(args.work / "signs", train_eye.DRILL, kind="sign", seed="drill")
+        pool.fill(args.work / "signs", train_vision_encoder.DRILL, kind="sign", seed="drill")
         pool.fill(args.work / "pool", args.shards)
     if does in ("eye", "train"):
-        train_eye.train(args.work, args.minutes[0], shards=args.shards)
+        train_vision_encoder.train(args.work, args.minutes[0], shards=args.shards)
     if does in ("lesson", "train"):
         lesson.train(args.work, args.minutes[1])
     if does in ("tongue", "drill", "train"):
         tok = export.saved_tokenizer(args.work)
         if does != "drill":
-            train_tongue.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
+            train_language_model.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
         if does != "tongue":
-            train_tongue.train(
+            train_language_model.train(
                 args.work, tok, args.minutes[3], 1.6e-3, args.shards,
                 room=450, brief=0.8, name="drill", start=args.shards // 2,
             )  # fmt: skip
     if does in ("export", "train"):
         _export(args.work, args.model, args.machine, args.notes)
     if does in ("views", "twin"):
-        names = stage.load(args.work / "eye.pt")["marks"]
+        names = trainer.load(args.work / "eye.pt")["marks"]
         pool.fill(args.work / "views", args.shards, names=names, keep=views.views)
     if does in ("sight", "twin"):
-        train_twin.train_sight(args.work, args.twin_minutes[0], shards=args.shards)
+        train_llava.train_sight(args.work, args.twin_minutes[0], shards=args.shards)
     if does in ("voice", "twin"):
         tok = export.saved_tokenizer(args.work)
-        train_twin.train_voice(args.work, tok, args.twin_minutes[1], shards=args.shards)
+        train_llava.train_voice(args.work, tok, args.twin_minutes[1], shards=args.shards)
     if does in ("export-twin", "twin"):
         _export_twin(args.work, args.twin, args.machine, args.notes)
     if does == "card":

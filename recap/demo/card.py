@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from recap.demo.evaluate import GOALS
+from .evaluate import GOALS
 
 NOTE = {
     "scene": "one to three shapes in eight colours on nine places",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from recap.demo.talk import aside, charts, receipts, scenes, signs, tables
-from recap.demo.talk.ways import Turn
+from .dialogues import aside, charts, receipts, scenes, signs, tables
+from .dialogues.ways import Turn
 
 
 @dataclass(frozen=True)

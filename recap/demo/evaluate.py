@@ -22,11 +22,11 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from recap.demo import dialogue, world
-from recap.demo.model import IDS
-from recap.demo.talk import aside
-from recap.demo.talk.ways import Turn
-from recap.demo.world import bars, board, pie, receipt, scene, sign, table
+from . import dialogue, world
+from .dialogues import aside
+from .dialogues.ways import Turn
+from .model import IDS
+from .world import bars, board, pie, receipt, scene, sign, table
 
 _WORDS = (
     *board.COLOURS, *scene.SHAPES, *scene.SIZES, *" ".join(scene.PLACES).split(), *sign.WORDS,

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from recap.demo import world
+from . import world
 
 # Each: name, kind, seed, title, alt text, conversations (each a list of turns).
 GALLERY: list[tuple[str, str, int, str, list[list[str]]]] = []

@@ -9,9 +9,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from recap.demo import eye, model, views, world
-from recap.demo.dialogue import talk
-from recap.demo.model import IDS, SPECIAL
+from . import model, views, vision_encoder, world
+from .dialogue import talk
+from .model import IDS, SPECIAL
 
 # The template of Qwen2.5-VL without its default system prompt.
 CHAT_TEMPLATE = (
@@ -69,10 +69,10 @@ def saved_tokenizer(work: Path) -> PreTrainedTokenizerFast:
 
 
 # What the processors of the two families read beside the weights, by file.
-PIXELS = {"image_mean": list(eye.MEAN), "image_std": list(eye.STD)}
+PIXELS = {"image_mean": list(vision_encoder.MEAN), "image_std": list(vision_encoder.STD)}
 MERGED = {"preprocessor_config.json": {
-    "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": eye.PATCH,
-    "temporal_patch_size": 2, "merge_size": eye.MERGE, **PIXELS,
+    "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": vision_encoder.PATCH,
+    "temporal_patch_size": 2, "merge_size": vision_encoder.MERGE, **PIXELS,
     "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor",
 }}  # fmt: skip
 TILED = {"preprocessor_config.json": {

@@ -11,24 +11,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from recap.demo import eye, model, pool, stage, train_eye, world
+from . import model, pool, train_vision_encoder, trainer, vision_encoder, world
 
 
 def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
-    """Practise for a budget of minutes; reads `work`/eye.pt, writes and returns `work`/lesson.pt."""
+    """Practise for a budget of minutes; reads `work`/vision_encoder.pt, writes and returns `work`/lesson.pt."""
     torch.set_num_threads(1)
-    first, target = stage.load(work / "eye.pt"), work / "lesson.pt"
+    first, target = trainer.load(work / "vision_encoder.pt"), work / "lesson.pt"
     names = tuple(first["marks"])
     index = {name: i for i, name in enumerate(names)}
     visual = model.build(seed=1).model.visual
-    head = eye.Naming(visual.config.out_hidden_size, len(names), visual.config.hidden_size)
+    head = vision_encoder.Naming(
+        visual.config.out_hidden_size, len(names), visual.config.hidden_size
+    )
     visual.load_state_dict(first["visual"])
     head.load_state_dict(first["head"])
     head.requires_grad_(False)
     before = copy.deepcopy(visual).requires_grad_(False)
     held = [pool.item(world.draw("sign", f"held{i}"), index) for i in range(128)]
-    clock = stage.Clock(minutes, peak, warm=20, flat=0.3)
-    opt = stage.Pair(list(visual.named_parameters()), peak)
+    clock = trainer.Clock(minutes, peak, warm=20, flat=0.3)
+    opt = trainer.Pair(list(visual.named_parameters()), peak)
     turn = 0
     while not clock.done:
         others = [i for i in pool.load(work / "pool", turn % 64) if i.kind != "sign"][:192]
@@ -41,15 +43,15 @@ def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
         batches = pool.groups(signs, 32, np.random.default_rng(turn))
         kept = pool.groups(others, 16, np.random.default_rng(turn))
         for i, part in enumerate(batches):
-            marks, letters = train_eye.loss_of(visual, head, part, len(names))
+            marks, letters = train_vision_encoder.loss_of(visual, head, part, len(names))
             loss = marks + letters
             rest = kept[i % len(kept)]
-            pixels = train_eye.batch(rest, len(names))[0]
+            pixels = train_vision_encoder.batch(rest, len(names))[0]
             size = rest[0].rows, rest[0].cols
             with torch.autocast("cpu", torch.bfloat16):
-                now = eye.see(visual, pixels, *size).float()
+                now = vision_encoder.see(visual, pixels, *size).float()
                 with torch.no_grad():
-                    then = eye.see(before, pixels, *size).float()
+                    then = vision_encoder.see(before, pixels, *size).float()
             drift = nn.functional.mse_loss(now, then) / then.var()
             (10 * loss + drift).backward()
             opt.step(clock.rate())
@@ -60,7 +62,7 @@ def train(work: Path, minutes: float, peak: float = 1e-3) -> Path:
             if clock.done:
                 break
         if turn % 3 == 0:
-            print(train_eye.scores(visual, head, held, names)["word"], flush=True)
-    print(train_eye.scores(visual, head, held, names), flush=True)
-    stage.save(target, clock, visual=visual.state_dict())
+            print(train_vision_encoder.scores(visual, head, held, names)["word"], flush=True)
+    print(train_vision_encoder.scores(visual, head, held, names), flush=True)
+    trainer.save(target, clock, visual=visual.state_dict())
     return target

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recap.demo import eye, world
+from . import vision_encoder, world
 
 SHARD = 1024
 
@@ -29,8 +29,8 @@ class Item:
 
 def item(picture: world.Picture, index: dict[str, int]) -> Item:
     """What training keeps of a picture."""
-    patches = eye.prepare(picture.image, picture.rows, picture.cols)
-    bits, letters = eye.targets(picture, index), eye.spelling(picture)
+    patches = vision_encoder.prepare(picture.image, picture.rows, picture.cols)
+    bits, letters = vision_encoder.targets(picture, index), vision_encoder.spelling(picture)
     return Item(picture.kind, picture.facts, picture.rows, picture.cols, patches, bits, letters)
 
 
@@ -49,7 +49,7 @@ def fill(
     the marks (`names`, or all that there are).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    index = {mark: i for i, mark in enumerate(names or eye.marks())}
+    index = {mark: i for i, mark in enumerate(names or vision_encoder.marks())}
     for number in range(shards):
         if path(folder, number).exists():
             continue

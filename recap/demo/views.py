@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from transformers.image_processing_utils import select_best_resolution
 
-from recap.demo import eye, world
+from . import vision_encoder, world
 
 TILE, SIDE = 168, 6  # pixels, tokens
 # A square picture gets one tile, one that is wider or taller gets two.
@@ -57,7 +57,9 @@ def crops(image: Image.Image) -> np.ndarray:
 def normalise(pixels: np.ndarray) -> Tensor:
     """uint8 crops [B, TILE, TILE, 3] -> the processor's floats [B, 3, TILE, TILE]."""
     flat = torch.from_numpy(pixels).float() / 255
-    return ((flat - torch.tensor(eye.MEAN)) / torch.tensor(eye.STD)).permute(0, 3, 1, 2)
+    return ((flat - torch.tensor(vision_encoder.MEAN)) / torch.tensor(vision_encoder.STD)).permute(
+        0, 3, 1, 2
+    )
 
 
 def places(size: tuple[int, int], rows: int, cols: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,4 +93,4 @@ def places(size: tuple[int, int], rows: int, cols: int) -> tuple[np.ndarray, np.
 def views(picture: world.Picture, index: dict[str, int]) -> Views:
     """What the twin's training keeps of a picture."""
     image = picture.image
-    return Views(crops(image), (image.height, image.width), eye.targets(picture, index))
+    return Views(crops(image), (image.height, image.width), vision_encoder.targets(picture, index))

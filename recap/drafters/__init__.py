@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import cache_folder, kept, kept_in, new_table, with_room
-from .autoregressive import AutoregressiveDrafter
-from .base import Drafter, Predictions
+from ..predictions import Predictions
+from .base import Drafter
+from .jit import cache_folder, kept, kept_in, new_table, with_room
+from .plain import AutoregressiveDrafter
 from .prompt_lookup import PromptLookupDrafter
-from .recap import RecapDrafter
+from .recap.drafter import RecapDrafter
 from .token_recycling import TokenRecyclingDrafter
 
 log = logging.getLogger("recap")

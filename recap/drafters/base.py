@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from ..predictions import Predictions
 from ..trace import LevelCount
-from ..tree import CandidateTree
-
-
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """What the target predicts after each of N rows, on the host.
-
-    choice:    int64 [N], the greedy next token (argmax of the row's logits).
-    top_ids:   int64 [N, k], the k most probable next tokens, best first; k may be 0.
-    top_probs: float32 [N, k], their probabilities over the FULL vocabulary.
-    """
-
-    choice: np.ndarray
-    top_ids: np.ndarray
-    top_probs: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.choice)
+from .tree import CandidateTree
 
 
 class Drafter(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..lookup import SuffixLookup, copy_on
+from ..predictions import Predictions
 from ..trace import LevelCount
-from ..tree import CandidateTree, Vote
-from .base import Predictions
+from .suffix_lookup import SuffixLookup, copy_on
+from .tree import CandidateTree, Vote
 
 
 class PromptLookupDrafter:

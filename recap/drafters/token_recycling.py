@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled import kernel, maker
+from ..predictions import Predictions
 from ..trace import LevelCount
-from ..tree import CandidateTree, pack
-from .base import Predictions, marks
-from .growth import usable
-from .learning import confirmed_first
+from .base import marks
+from .jit import kernel, maker
+from .recap.grow import usable
+from .recap.learn import confirmed_first
+from .tree import CandidateTree, pack
 
 STATIC_TREE: tuple[tuple[int, ...], ...] = (
     (8,),

@@ -58,7 +58,7 @@ def check(root: Path) -> list[str]:
 
 def gather(root: Path) -> Facts:
     """Read what the rules need. Raises SpaceError where a file cannot be read at all."""
-    from ..ui.launch import VARIABLES
+    from ..page.launch import VARIABLES
 
     try:
         front = metadata_load(root / "README.md")
@@ -104,8 +104,9 @@ def variables_read(root: Path) -> frozenset[str]:
 
 def endpoints() -> frozenset[str]:
     """The page's public endpoints, from the page itself."""
-    from ..service import ModelLoader, Sessions
-    from ..ui.page import build
+    from ..page.layout import build
+    from ..server.model_loader import ModelLoader
+    from ..server.sessions import Sessions
 
     page = build(ModelLoader("none", lambda: None), Sessions(), [])  # type: ignore[arg-type]
     found = (fn.api_name for fn in page.fns.values() if fn.api_visibility == "public")
@@ -217,7 +218,7 @@ def pins(f: Facts) -> Iterator[str]:
 
 def variables(f: Facts) -> Iterator[str]:
     """Each is read by the app, can be read by it, and none is forgotten."""
-    from ..ui.launch import Settings
+    from ..page.launch import Settings
 
     space = f.space
     for name in space.variables:

@@ -12,7 +12,7 @@ from .catalogue import DEMO, SUPPORTED, LoadError
 if TYPE_CHECKING:
     import torch
 
-    from .common import TransformersTarget
+    from .transformers_target import TransformersTarget
 
 
 def load_target(
@@ -41,8 +41,8 @@ def load_target(
     True
     """
     from .loader import (
-        load,
-    )  # torch and transformers take seconds to import: not before they are used
+        load,  # torch and transformers take seconds to import: not before they are used
+    )
 
     return load(
         name_or_path,

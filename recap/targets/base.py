@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL.Image import Image
 
-from ..drafters.base import Predictions
+from ..predictions import Predictions
 
 
 @dataclass(frozen=True, slots=True)

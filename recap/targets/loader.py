@@ -24,13 +24,13 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.utils.hub import cached_file
 
-from . import catalogue, greedy, room, spread
+from . import catalogue, device_map, device_memory, generation_config
 from .catalogue import LLAVA, QWEN_VL, SUPPORTED, TEXT, LoadError
-from .causal_lm import CausalLMTarget
-from .common import TransformersTarget
-from .dialogue import CHATML, INST, PLAIN, VICUNA
-from .llava_next import LlavaNextTarget
-from .qwen_vl import QwenVLTarget
+from .chat_template import CHATML, INST, PLAIN, VICUNA
+from .families.causal_lm import CausalLMTarget
+from .families.llava_next import LlavaNextTarget
+from .families.qwen_vl import QwenVLTarget
+from .transformers_target import TransformersTarget
 
 DTYPES = {
     "float32": torch.float32,
@@ -56,7 +56,7 @@ def load(
     """See `recap.targets.load_target`."""
     name = str(name_or_path)
     where = _locate(name)
-    where_to = spread.device_map(device)
+    where_to = device_map.device_map(device)
     device = _device(None if where_to or device == "auto" else device)
     dtype = _dtype(dtype, device)
     if attention not in ("sdpa", "eager"):
@@ -75,13 +75,13 @@ def load(
     how = {"config": config, "dtype": dtype, "attn_implementation": attention, **version}
     if where_to:
         model = _weights(name, auto, where, device_map=where_to, **how).eval()
-        spread.refuse_offloaded(name, model)
+        device_map.refuse_offloaded(name, model)
     else:
         model = _weights(name, auto, where, **how)
         model = _place(name, where, model, device).eval()
-    notes = list(greedy.switched_off(model.generation_config))
-    eos = greedy.eos_ids(model.generation_config, config, tokenizer)
-    model.generation_config = greedy.neutral(model.generation_config)
+    notes = list(generation_config.switched_off(model.generation_config))
+    eos = generation_config.eos_ids(model.generation_config, config, tokenizer)
+    model.generation_config = generation_config.neutral(model.generation_config)
     template = _template(where, tokenizer, **version)
     if template is None:
         template, note = _stand_in(config)
@@ -182,12 +182,12 @@ def _weights(name: str, auto: Any, where: str, **settings: Any) -> Any:
 
 
 def _place(name: str, where: str, model: Any, device: torch.device) -> Any:
-    need, dtype = room.weights_gb(model), model.dtype
+    need, dtype = device_memory.weights_gb(model), model.dtype
     try:
         return model.to(device)
     except torch.OutOfMemoryError as error:
-        free = room.free_gb(device)
-        raise LoadError(room.does_not_fit(name, need, dtype, free)) from error
+        free = device_memory.free_gb(device)
+        raise LoadError(device_memory.does_not_fit(name, need, dtype, free)) from error
     except (RuntimeError, AssertionError) as error:  # out of memory, no such card, not built in
         raise LoadError(_sentence(name, where, error)) from error
 

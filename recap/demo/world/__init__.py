@@ -8,8 +8,8 @@
 import random
 from collections.abc import Callable
 
-from recap.demo.world import bars, other, pie, receipt, scene, sign, table
-from recap.demo.world.board import Picture
+from . import bars, other, pie, receipt, scene, sign, table
+from .board import Picture
 
 DRAW: dict[str, Callable[..., Picture]] = {
     "scene": scene.draw,

@@ -3,8 +3,8 @@
 from itertools import pairwise
 from random import Random
 
-from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade, tint
-from recap.demo.world.table import DAYS, NAMES, TOP
+from .board import COLOURS, FACES, Board, Picture, shade, tint
+from .table import DAYS, NAMES, TOP
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun")
 FRUITS = ("apple", "pear", "plum", "kiwi", "grape", "lemon", "melon", "cherry")

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
 
-from recap.demo.world.board import Board, Picture
+from .board import Board, Picture
 
 SIZES = ((6, 6), (5, 6), (6, 5), (7, 5), (5, 7), (4, 7), (7, 4))
 

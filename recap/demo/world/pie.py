@@ -2,9 +2,9 @@
 
 from random import Random
 
-from recap.demo.world.bars import FRUITS
-from recap.demo.world.board import COLOURS, FACES, Board, Picture, shade, tint
-from recap.demo.world.table import NAMES
+from .bars import FRUITS
+from .board import COLOURS, FACES, Board, Picture, shade, tint
+from .table import NAMES
 
 TITLES = ("votes", "sales", "shares", "orders")
 

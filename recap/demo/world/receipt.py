@@ -2,7 +2,7 @@
 
 from random import Random
 
-from recap.demo.world.board import FACES, Board, Picture, tint
+from .board import FACES, Board, Picture, tint
 
 SHOPS = ("BAKERY", "CAFE", "MARKET", "KIOSK", "DINER", "DELI")
 GOODS = (

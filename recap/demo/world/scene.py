@@ -3,7 +3,7 @@
 import math
 from random import Random
 
-from recap.demo.world.board import COLOURS, Board, Picture, shade
+from .board import COLOURS, Board, Picture, shade
 
 SHAPES = ("circle", "square", "triangle", "star", "heart", "diamond")
 SIZES = ("small", "large")

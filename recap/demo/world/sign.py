@@ -2,7 +2,7 @@
 
 from random import Random
 
-from recap.demo.world.board import COLOURS, FACES, Board, Picture, font, shade
+from .board import COLOURS, FACES, Board, Picture, font, shade
 
 WORDS = (
     "STOP", "EXIT", "ENTRY", "OPEN", "CLOSED", "SALE", "TAXI", "HOTEL", "CAFE", "PARKING",

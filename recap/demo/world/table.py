@@ -2,7 +2,7 @@
 
 from random import Random
 
-from recap.demo.world.board import FACES, Board, Picture, tint
+from .board import FACES, Board, Picture, tint
 
 NAMES = ("Anna", "Ben", "Carl", "Dora", "Emma", "Finn", "Gina", "Hugo")
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

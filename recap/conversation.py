@@ -1,0 +1,295 @@
+"""A conversation: exact token ids, its KV state, and what of it is still to be prefilled.
+
+Ids are never made again from decoded text. A question is encoded once; several decoders may answer it
+from the same state (`rewind`, `fork`).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL.Image import Image
+
+from .predictions import Predictions
+from .targets.base import KVState, Message, Segment, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The target's predictions inside and after the prompt, kept so that it is prefilled once.
+
+    positions: places in the conversation whose rows are in `predictions`; the last one is the end of
+    the prompt. seeded: rows for the memories are among them. cached: prompt tokens that the cache
+    held already.
+    """
+
+    positions: tuple[int, ...]
+    predictions: Predictions
+    seeded: bool
+    seconds: float
+    cached: int
+
+    @property
+    def top_k(self) -> int:
+        """Entries a row has."""
+        return int(self.predictions.top_ids.shape[1])
+
+    @property
+    def first_token(self) -> int:
+        """The answer's first token: the target's prediction after the prompt."""
+        return int(self.predictions.choice[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a conversation stood before a question."""
+
+    ids: int
+    length: int
+    extra: dict[str, Any]
+    messages: int
+    answer: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """What the cache held when it was evicted: rows, and the state's extra."""
+
+    length: int
+    extra: dict[str, Any]
+
+
+class Conversation:
+    """Questions and answers about images, in one KV cache.
+
+    >>> conversation = Conversation(target)                      # doctest: +SKIP
+    >>> conversation.ask("What is it?", images=[photo])          # doctest: +SKIP
+    >>> turn = generate(conversation, make_drafter("recap", vocab_size=target.vocab_size))  # doctest: +SKIP
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.ids: list[int] = []
+        self.messages: list[Message] = []
+        self.state: KVState = target.new_state()
+        self._segment: Segment | None = None
+        self._open = False
+        self._prompt_length = 0
+        self._prefilled: Prefilled | None = None
+        self._prompt_extra: dict[str, Any] = {}
+        self._answer: tuple[int, ...] | None = None  # ids of the last finished answer
+        self._marks: list[_Mark] = []
+        self._cold: _Cold | None = None
+        self.moves = 0
+        """Counts what an answer in the making does not survive: a question, a rewind, an undo, an adoption."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that the KV cache takes."""
+        return int(getattr(self.state.cache, "nbytes", 0))
+
+    @property
+    def _length(self) -> int:
+        """Rows in the cache, or that it will have again."""
+        return self.state.length if self._cold is None else self._cold.length
+
+    @property
+    def _extra(self) -> dict[str, Any]:
+        return self.state.extra if self._cold is None else self._cold.extra
+
+    def evict(self) -> None:
+        """Give the KV cache's memory back; it is filled again when it is needed. Not while answering."""
+        if self._cold is None and self.state.length:
+            with self.target.lock:
+                self._cold = _Cold(self.state.length, self.state.extra)
+                old, self.state = self.state, self.target.new_state()
+                if hasattr(old.cache, "release"):
+                    old.cache.release()
+
+    def revive(self) -> None:
+        """Fill an evicted cache again: each question with its images, then the answer behind it."""
+        if self._cold is None:
+            return
+        length, known = self._cold.length, self.ids
+        with self.target.lock:
+            state = self.target.new_state()
+            for mark in self._marks:
+                asked = self.messages[: mark.messages + 1]
+                segment = self.target.encode(asked, known[: mark.ids], mark.answer)
+                end = mark.ids + len(segment.ids)
+                if end > length:
+                    break
+                self.target.prefill(state, known[:end], segment, rows=[end - 1], top_k=0)
+            if state.length < length:
+                rest = Segment(tuple(known[state.length : length]))
+                self.target.prefill(state, known[:length], rest, rows=[length - 1], top_k=0)
+        self.state, self._cold = state, None
+
+    @property
+    def pending(self) -> bool:
+        """A question was asked and is not answered yet."""
+        return self._open
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens before the answer to the question asked last."""
+        return self._prompt_length
+
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        """Tokens of the answer to the question asked last, as far as it is made."""
+        return tuple(self.ids[self._prompt_length :])
+
+    def ask(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Add a user's message; nothing runs on the model yet.
+
+        Raises ValueError with one clear sentence if the target cannot take it; the conversation then
+        is as it was. A question that has no answer yet is replaced.
+        """
+        text = text.encode("utf-8", "replace").decode()  # half characters ("\ud800") become "?"
+        message = Message("user", text, tuple(images))
+        if self.pending and not self.answer_ids:
+            mark = self._marks[-1]
+            before, known, answer = (
+                self.messages[: mark.messages],
+                self.ids[: mark.ids],
+                mark.answer,
+            )
+            segment = self.target.encode([*before, message], known, answer)
+            self.undo()
+        else:
+            if self.pending:
+                self.finish()
+            segment = self.target.encode([*self.messages, message], self.ids, self._answer)
+        self.moves += 1
+        self._marks.append(
+            _Mark(
+                len(self.ids),
+                self._length,
+                copy.deepcopy(self._extra),
+                len(self.messages),
+                self._answer,
+            )
+        )
+        self.messages.append(message)
+        self.ids.extend(segment.ids)
+        self._segment = segment
+        self._open = True
+        self._prompt_length = len(self.ids)
+        self._prefilled = None
+
+    def prefill(self, *, seed: bool, top_k: int) -> Prefilled:
+        """Run the prompt through the target, once per question.
+
+        seed: also fetch the predictions at the first occurrence of each distinct new prompt token,
+        top_k entries each (more, if more were fetched before).
+        """
+        self.revive()
+        done = self._prefilled
+        if done is not None and (not seed or (done.seeded and done.top_k >= top_k)):
+            return done
+        if self._segment is None:
+            raise RuntimeError("There is no question to prefill: call ask() first.")
+        mark = self._marks[-1]
+        if done is not None:  # once more, with the rows that are wanted now
+            self._restore(mark.length, mark.extra)
+        start = self.state.length
+        positions = self._seed_positions(start) if seed else []
+        positions.append(self._prompt_length - 1)
+        with self.target.lock:
+            begun = time.perf_counter()  # waiting for others is not prefilling
+            predictions = self.target.prefill(
+                self.state,
+                self.ids[: self._prompt_length],
+                self._segment,
+                rows=positions,
+                top_k=top_k if seed else 0,
+            )
+        seconds = time.perf_counter() - begun
+        self._prompt_extra = copy.deepcopy(self.state.extra)
+        self._prefilled = Prefilled(tuple(positions), predictions, seed, seconds, start)
+        return self._prefilled
+
+    def _seed_positions(self, start: int) -> list[int]:
+        """First occurrence of each distinct token in the new part, its last place left out."""
+        seen = set(self.target.blocked)
+        positions = []
+        for at in range(start, self._prompt_length - 1):
+            if self.ids[at] not in seen:
+                seen.add(self.ids[at])
+                positions.append(at)
+        return positions
+
+    def grow(self, tokens: Sequence[int]) -> None:
+        """Append confirmed answer tokens (the engine calls this; the last one has no KV yet)."""
+        self.ids.extend(tokens)
+
+    def finish(self) -> str:
+        """Close the answer as it stands and return its text."""
+        text = self.target.decode(self.answer_ids)
+        if self._open:
+            self.messages.append(Message("assistant", text))
+            self._answer = self.answer_ids
+            self._open = False
+        return text
+
+    def rewind(self) -> None:
+        """Back to the question asked last, its prefill kept: another decoder can answer it."""
+        if self._prefilled is None:
+            raise RuntimeError("There is no question, or it was not prefilled: nothing to rewind.")
+        self.revive()
+        self.moves += 1
+        if not self._open:
+            self.messages.pop()
+            self._answer = self._marks[-1].answer
+            self._open = True
+        del self.ids[self._prompt_length :]
+        self._restore(self._prompt_length, self._prompt_extra)
+
+    def undo(self) -> None:
+        """Drop the last question and its answer."""
+        if not self._marks:
+            raise RuntimeError("There is no question to undo.")
+        self.moves += 1
+        mark = self._marks.pop()
+        del self.ids[mark.ids :]
+        del self.messages[mark.messages :]
+        self._restore(min(mark.length, self._length), mark.extra)
+        self._answer = mark.answer
+        self._segment = self._prefilled = None
+        self._open = False
+        self._prompt_length = len(self.ids) - len(mark.answer or ())
+
+    def fork(self) -> Conversation:
+        """A copy at the question asked last, prefill kept, with a KV cache of its own."""
+        self.revive()
+        twin = copy.copy(self)
+        with self.target.lock:
+            twin.state = copy.deepcopy(self.state)
+        twin.ids, twin.messages = list(self.ids), list(self.messages)
+        twin._marks = list(self._marks)
+        twin.rewind()
+        return twin
+
+    def adopt(self, twin: Conversation) -> None:
+        """Go on from a fork's answer; the fork must not be used afterwards."""
+        self.moves += 1
+        self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
+        self._cold = twin._cold
+        self._segment, self._open = twin._segment, twin._open
+        self._prompt_length, self._prefilled = twin._prompt_length, twin._prefilled
+        self._prompt_extra, self._answer = twin._prompt_extra, twin._answer
+        self._marks = twin._marks
+
+    def _restore(self, length: int, extra: dict[str, Any]) -> None:
+        if self._cold is not None:
+            self._cold = _Cold(length, copy.deepcopy(extra))
+            return
+        if self.state.length > length:
+            with self.target.lock:
+                self.target.crop(self.state, length)
+        self.state.extra = copy.deepcopy(extra)

@@ -1,0 +1,1 @@
+"""Recap, the method: memories, mixture, growth, learning. Read `reference` first."""

@@ -1,0 +1,108 @@
+"""Named endpoints for `gradio_client`: /chat, /compare and /clear. A client is a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from ..drafters import DECODERS
+from ..server import actions
+from ..server.model_loader import NotReadyError
+from ..server.queue import QueueFullError
+from ..server.session import Session
+from . import messages
+from .handlers import Handlers
+
+LOAD_S = 600.0
+"""A client waits this long for a model that is still loading."""
+
+
+class Api:
+    """The endpoints' functions over the page's handlers."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+
+    def session(self, request: gr.Request) -> Session:
+        """The client's session, made at its first question."""
+        sessions, loader = self.handlers.sessions, self.handlers.loader
+        owner, user = request.session_hash or "", request.username or ""
+        loader.wait(LOAD_S)
+        try:
+            known = sessions.of_owner(owner)
+            if known is not None and known.user == user:
+                return known
+            return sessions.new(loader.target, owner=owner, user=user, cost=loader.cost)
+        except (NotReadyError, QueueFullError) as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    def chat(
+        self, message: dict[str, Any], decoder: str, request: gr.Request
+    ) -> Iterator[dict[str, Any]]:
+        """Ask the next question of this client's conversation.
+
+        message: {"text": the question, "files": image files, new ones only}. decoder: one of DECODERS.
+        Yields {"text": so far} and at the end the whole turn: text, token_ids, tokens, passes,
+        tokens_per_pass, tokens_per_s, levels and more.
+        """
+        limit = self.handlers.max_new_tokens
+        try:
+            text, paths = messages.question(message)
+            decoder = messages.known_decoder(decoder)
+            session = self.session(request)
+            for progress in actions.answer(session, text, paths, decoder, max_new_tokens=limit):
+                done = progress.turn
+                yield done.as_dict() if done is not None else {"text": progress.text}
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    def compare(self, request: gr.Request) -> dict[str, Any]:
+        """Run every other decoder on the last turn, from the same state.
+
+        Returns {"decoder": of the answer, "runs": decoder -> turn, "identical": decoder -> whether its
+        tokens equal those of the reference, "reference": plain decoding}.
+        """
+        session = self.session(request)
+        if not session.turns:
+            raise gr.Error(
+                "There is no answer to compare: call /chat first.", print_exception=False
+            )
+        for _ in actions.compare(session):
+            pass
+        record = session.turns[-1]
+        name, reference = actions.reference_of(record)
+        limit = actions.compared_tokens(record)
+        same = {
+            decoder: turn.token_ids[:limit] == reference.token_ids[:limit]
+            for decoder, turn in record.runs.items()
+        }
+        runs = {decoder: turn.as_dict() for decoder, turn in record.runs.items()}
+        return {"decoder": record.decoder, "reference": name, "runs": runs, "identical": same}
+
+    def clear(self, request: gr.Request) -> str:
+        """Begin a new conversation; the memories stay."""
+        session = self.session(request)
+        with session.busy():
+            session.clear()
+        return "cleared"
+
+
+def endpoints(handlers: Handlers) -> None:
+    """Register the endpoints; to be called inside the page's `gr.Blocks`."""
+    api = Api(handlers)
+    message = gr.JSON(label="message", visible=False)  # anything: `messages` says what is wrong
+    decoder = gr.Dropdown(
+        list(DECODERS), value="recap", label="decoder", visible=False, allow_custom_value=True
+    )
+    result = gr.JSON(label="turn", visible=False)
+    said = gr.Textbox(label="said", visible=False)
+    door = gr.Button(visible=False)
+    engine = {
+        "concurrency_limit": None,
+        "concurrency_id": "engine",
+    }  # the service has its own queue
+    door.click(api.chat, [message, decoder], result, api_name="chat", **engine)
+    door.click(api.compare, None, result, api_name="compare", **engine)
+    door.click(api.clear, None, said, api_name="clear")

@@ -1,0 +1,135 @@
+"""The server: the page, its sessions, and what stands around them."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from ..server import allocator
+from ..server.autosave import Keeper
+from ..server.model_loader import ModelLoader
+from ..server.sessions import Sessions
+from ..targets.base import Target
+from . import uploads
+from .environment import VARIABLES, Settings
+from .examples import load_examples
+from .http_gate import Gate, input_counts, routes
+from .inspector import ASSETS, style
+from .layout import build
+
+SWITCH_S = 0.0005
+
+QUEUE_REST_S = 0.01
+"""Gradio's queue looks for events without end and rests so long in between. Its own rest is 0.001 s: a thousand
+times a second the loop then took the interpreter from the decoder, 5 % of a short answer's time."""
+
+THREADS = 100
+"""Answers that run or wait for their turn each hold a thread now and then."""
+
+POLICY = """<meta http-equiv="Content-Security-Policy" content="img-src 'self' data: blob:; media-src 'self' data: blob:">"""
+"""An answer is rendered as markdown, and no image that it names may call another host."""
+
+
+def theme() -> gr.themes.Base:
+    """Calm and local: system fonts, one blue, little ornament."""
+    fonts = ["system-ui", "-apple-system", "Segoe UI", "DejaVu Sans", "sans-serif"]
+    mono = ["ui-monospace", "DejaVu Sans Mono", "Menlo", "Consolas", "monospace"]
+    return gr.themes.Base(
+        primary_hue="blue",
+        neutral_hue="zinc",
+        radius_size="md",
+        font=fonts,
+        font_mono=mono,
+    ).set(
+        block_shadow="none",
+        block_border_width="1px",
+        block_label_text_weight="600",
+    )
+
+
+def calm(demo: gr.Blocks) -> None:
+    """Let the queue of events rest longer; after `queue()`."""
+    demo._queue.sleep_when_free = QUEUE_REST_S
+
+
+def tidy(sessions: Sessions, keeper: Keeper | None, idle_s: float) -> None:
+    """Once a minute, for as long as the server lives: free idle sessions and old uploads, save."""
+
+    def run() -> None:
+        while True:
+            time.sleep(60)
+            sessions.sweep()
+            sessions.shared.trim()
+            allocator.trim()
+            uploads.sweep(older_s=max(3600.0, 2 * idle_s))
+            if keeper is not None:
+                keeper.save()
+
+    threading.Thread(target=run, name="tidy up", daemon=True).start()
+
+
+def keep(settings: Settings, loader: ModelLoader, sessions: Sessions) -> Keeper | None:
+    """Open the file of the shared memory, if there is to be one, as soon as the model is there."""
+    if settings.memory_path is None:
+        return None
+    keeper = Keeper(sessions.shared.areas, settings.memory_path)
+
+    def open_(target: Target) -> None:
+        keeper.open(target)
+        if keeper.note:
+            sessions.shared.remarks.append(keeper.note)
+
+    loader.then(open_)
+    atexit.register(keeper.save)
+    return keeper
+
+
+def serve(
+    settings: Settings, loader: ModelLoader, sessions: Sessions, *, block: bool = True
+) -> gr.Blocks:
+    """Build the page and serve it until the process ends, or (not `block`) in a thread.
+
+    Threads hand the interpreter over after SWITCH_S: a decoder waits that long, at most, for the page's
+    Python to let it go on between two operations of the model.
+    """
+    sys.setswitchinterval(SWITCH_S)
+    uploads.LIMITS = settings.limits
+    examples = load_examples(Path(settings.examples))
+    demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
+    tidy(sessions, keep(settings, loader, sessions), sessions.idle_s)
+    sessions.shared.ready = lambda: loader.loaded
+    demo.queue(default_concurrency_limit=8)
+    calm(demo)
+    demo.launch(
+        server_name=settings.host,
+        server_port=settings.port,
+        theme=theme(),
+        css=style(),
+        head=POLICY,
+        js=(ASSETS / "page.js").read_text(encoding="utf-8"),
+        footer_links=["api"],
+        run_history=False,
+        allowed_paths=[str(Path(settings.examples).resolve())],
+        max_file_size=f"{settings.upload_mb}mb",
+        app_kwargs={
+            "middleware": [Middleware(Gate, counts=input_counts(demo))],
+            "routes": routes(loader, sessions.shared),
+        },
+        max_threads=THREADS,
+        auth=settings.sign_in,
+        auth_message="Recap: this server is for people with a name and a password.",
+        state_session_capacity=settings.sessions,  # Gradio keeps a copy of the page for each
+        ssr_mode=False,
+        quiet=False,
+        prevent_thread_lock=not block,
+    )
+    return demo
+
+
+__all__ = ["VARIABLES", "Settings", "serve"]

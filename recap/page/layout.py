@@ -1,0 +1,173 @@
+"""The page: its parts and which event calls what. What the events do stands in `handlers`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import gradio as gr
+
+from ..drafters import DECODERS
+from ..server.model_loader import ModelLoader
+from ..server.sessions import Sessions
+from . import api, settings, texts
+from .charts import DECODER_NAMES
+from .examples import Example, picker
+from .handlers import Handlers
+from .inspector import camera, inspector, live
+from .record import recorded
+
+IMAGE_TYPES = ["image"]
+
+
+def build(
+    loader: ModelLoader, sessions: Sessions, examples: list[Example], *, max_new_tokens: int = 256
+) -> gr.Blocks:
+    """The whole page over a model that may still be loading."""
+    handlers = Handlers(loader, sessions, examples, max_new_tokens=max_new_tokens)
+    p = handlers.parts = SimpleNamespace()
+    with gr.Blocks(title="Recap", fill_width=True, analytics_enabled=False) as demo:
+        p.state = gr.State("")
+        p.live = live()
+        with gr.Row(equal_height=False, elem_id="head"):
+            with gr.Column(scale=8, min_width=340):
+                gr.HTML(texts.HEADER, apply_default_css=False)
+            with gr.Column(scale=5, min_width=340):
+                loading = texts.status(f"loading the model “{loader.name}”")
+                p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
+        p.picker = picker(examples) if examples else None
+        with gr.Row(equal_height=False, elem_id="main"):
+            with gr.Column(scale=5, min_width=340, elem_id="left"):
+                chat_column(p, model=loader.name)
+            with gr.Column(scale=8, min_width=340, elem_id="right"):
+                p.trace = inspector(recorded())
+        with gr.Row(equal_height=False, elem_id="results-row"):
+            with gr.Column(scale=5, min_width=340):
+                compare_column(p)
+            with gr.Column(scale=8, min_width=340):
+                gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
+                gr.HTML(texts.MEMORY_WORDS, apply_default_css=False)
+                p.levels = plot("levels")
+                p.levels_all = plot("levels-all")
+        with gr.Row(equal_height=False, elem_id="more"):
+            p.speed = plot("speed")
+            p.accepted = plot("accepted")
+            p.warming = plot("warming")
+        with gr.Accordion("Settings of Recap", open=False, elem_id="settings"):
+            p.settings = settings.panel(max_new_tokens)
+            with gr.Row():
+                p.again = gr.Button("Run the last turn again with these settings", size="sm")
+                p.forget = gr.Button("Empty all memories of this page", size="sm")
+            gr.HTML(texts.ECHO, apply_default_css=False)
+        gr.HTML(texts.WORDS, apply_default_css=False, elem_id="words")
+        p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
+        wire(demo, p, handlers)
+    return demo
+
+
+def compare_column(p: SimpleNamespace) -> None:
+    """The table of the last turn, and which decoders make it."""
+    gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
+    p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
+    p.chosen = gr.CheckboxGroup(
+        [(DECODER_NAMES[name], name) for name in DECODERS],
+        value=list(DECODERS),
+        label="Decoders to compare",
+        info="Those that have not made the answer run after it, on the same turn.",
+        elem_id="chosen",
+    )
+    p.anew = gr.Button(
+        "Compare now: run them all again, in another order", size="sm", elem_id="anew"
+    )
+    p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
+    gr.HTML(texts.ECHO, apply_default_css=False)
+
+
+def plot(name: str) -> gr.Plot:
+    """A chart that appears when the handlers fill it."""
+    return gr.Plot(
+        show_label=False, container=False, visible=False, elem_id=name, elem_classes="rc-plot"
+    )
+
+
+def chat_column(p: SimpleNamespace, *, model: str) -> None:
+    """Chat, text box, phase line and the choice of decoder."""
+    p.chat = gr.Chatbot(
+        height=440,
+        show_label=False,
+        elem_id="chat",
+        placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS.get(model, '')}<p>{texts.KNOWS}</p></div>",
+        layout="bubble",
+        buttons=["copy"],
+    )
+    p.box = gr.MultimodalTextbox(
+        show_label=False,
+        label="Question",
+        placeholder="Ask about the image; paste or attach one here",
+        file_types=IMAGE_TYPES,
+        file_count="multiple",
+        sources=["upload"],
+        submit_btn=True,
+        stop_btn=False,
+        elem_id="box",
+        max_plain_text_length=8000,
+    )
+    p.status = gr.HTML(texts.status(""), elem_id="status", apply_default_css=False)
+    p.room = gr.HTML("", elem_id="room", apply_default_css=False)
+    with gr.Row(elem_id="choices"):
+        p.decoder = gr.Radio(
+            [(DECODER_NAMES[name], name) for name in DECODERS],
+            value="recap",
+            label="Decoder",
+            elem_id="decoder",
+            scale=4,
+        )
+    with gr.Row(elem_id="acts"):
+        p.camera = camera()
+        p.edit = gr.Button("Edit last question", elem_id="edit", size="sm", min_width=80)
+        p.clear = gr.Button("New chat", elem_id="clear", size="sm", min_width=60)
+
+
+def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
+    """Connect the events. Answers and comparisons of several sessions may run side by side."""
+    api.endpoints(handlers)  # first: it takes the names
+    quiet = {"show_progress": "hidden", "api_visibility": "private"}
+    engine = {**quiet, "concurrency_limit": None, "concurrency_id": "engine"}
+    # "multiple": the next question may come before the page has seen the last comparison end
+    often = {**engine, "trigger_mode": "multiple"}
+    chat_in = [p.box, p.decoder, p.state, *p.settings]
+    begin_out = [p.box, p.chat, p.state, p.status, p.results]
+    beside = [p.live, p.status, p.results]  # all that changes while a decoder runs
+    turn_out = [p.trace, p.live, p.results, p.room]
+    everything = [*turn_out, p.levels, p.levels_all, p.speed, p.accepted, p.warming]
+    back_out = [*everything, p.chat, p.box, p.status]
+
+    demo.load(handlers.wait_ready, None, [p.model, p.status, p.room, p.notes], **quiet)
+    demo.unload(handlers.unload)
+    redo_in = [p.decoder, p.state, *p.settings]
+    asked = [
+        p.box.submit(handlers.begin, chat_in, begin_out, **engine),
+        p.chat.retry(handlers.retry, redo_in, begin_out, **engine),
+    ]
+    if p.picker is not None:
+        p.picker.pick(handlers.pick, p.state, back_out, **quiet)
+        asked.append(p.picker.ask(handlers.begin_chip, chat_in, begin_out, **often))
+    for event in asked:
+        answered = event.then(handlers.decode, p.state, beside, **often)
+        shown = answered.then(
+            handlers.finish, p.state, [*turn_out, p.chat, p.status, p.box], **often
+        )
+        ran = shown.then(handlers.compare, [p.state, p.chosen], beside, **often)
+        ran.then(handlers.compared, p.state, [*everything, p.status], **often)
+    p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
+    p.camera.photo(handlers.photo, p.box, p.box, **quiet)
+    for event in (p.chat.undo, p.edit.click):
+        event(handlers.undo, p.state, back_out, **quiet)
+    for event in (p.clear.click, p.chat.clear):
+        event(handlers.clear, p.state, back_out, **quiet)
+    for event in (
+        p.anew.click(handlers.compare_anew, [p.state, p.chosen], beside, **engine),
+        p.again.click(handlers.again, [p.state, *p.settings], beside, **engine),
+    ):
+        event.then(handlers.compared, p.state, [*everything, p.status], **often)
+    p.needs.click(handlers.needs_image, p.state, [p.trace, p.status], **often)
+    p.forget.click(handlers.forget, p.state, p.status, **quiet)

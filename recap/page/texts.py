@@ -1,0 +1,289 @@
+"""Words and small tables of the page, as HTML. Whatever comes from a model or a person is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+
+from ..compare import Gap, first_difference
+from ..server.actions import compared_tokens, reference_of, runs_of
+from ..server.session import Session, TurnRecord
+from ..targets.base import Target
+from ..trace import Turn
+from . import uploads
+from .charts import DECODER_NAMES
+
+HEADER = """
+<header class="rc-head">
+  <h1>Recap</h1>
+  <p>A vision-language model answers, and you see how: each <dfn>pass</dfn> of the model checks a whole tree of
+  guessed tokens at once and keeps the branch that it would have written itself. The guesses are recalled from its
+  own earlier predictions; the text stays the same.</p>
+</header>
+"""
+
+_LIMITS = """
+<p><strong>The model here is the embedded demo model</strong>, a few million parameters, trained on drawn images
+only. It knows simple scenes (shapes, colours, places, counts), signs, receipts and menus, tables, and bar, line and
+pie charts, in English. Asked whether something is there or how many of a kind there are, it lists what it sees; asked
+about what is not there, it makes something up. It was taught in short conversations and loses the thread in long
+ones. Most photographs it refuses. Its speed says nothing about a large
+model.</p>
+"""
+
+_LINE = """
+<div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: simple scenes, signs, receipts, menus,
+tables, bar, line and pie charts, in English. No photographs, and it may be wrong.</div>
+"""
+
+# By the names of the models that the repository brings along.
+DEMO_LIMITS = {
+    "demo": _LIMITS,
+    "demo-llava": _LIMITS.replace("embedded demo model", "demo model's LLaVA-NeXT twin")
+    + "<p>It reads prices and the words on signs less well than the demo model itself.</p>\n",
+}
+DEMO_LINES = {
+    "demo": _LINE,
+    "demo-llava": _LINE.replace("Demo model", "LLaVA-NeXT twin of the demo model"),
+}
+
+MEMORY_WORDS = """
+<dl class="rc-words">
+  <div><dt>look-up</dt><dd>a place in a tree where a memory level was asked which token comes next</dd></div>
+  <div><dt>hit</dt><dd>a look-up to which that level had an answer</dd></div>
+  <div><dt>accepted hit</dt><dd>a hit with a token that stood in the tree and that the model then confirmed</dd></div>
+</dl>
+"""
+
+WORDS = """
+<details class="rc-glossary"><summary>Words on this page</summary>
+<dl class="rc-words">
+  <div><dt>token</dt><dd>the piece of text a model writes at a time: a word, a part of one, or a sign</dd></div>
+  <div><dt>pass</dt><dd>one run of the model over some tokens at once; plain decoding needs one pass for every token</dd></div>
+  <div><dt>draft</dt><dd>tokens that are guessed before a pass, so that it can check several at once</dd></div>
+  <div><dt>tree</dt><dd>the draft of one pass: each branch is one way in which the text may go on</dd></div>
+  <div><dt>row</dt><dd>a place in a pass: every token of the tree takes one, and so does the last confirmed token, its root</dd></div>
+  <div><dt>budget</dt><dd>the most drafted tokens in one pass; more of them catch more and make the pass slower</dd></div>
+  <div><dt>accepted</dt><dd>drafted tokens that are what the model itself would have written next, in order from the root</dd></div>
+  <div><dt>entropy</dt><dd>how evenly a stored prediction is spread over its tokens, in % of the most; confidence is the rest to 1</dd></div>
+  <div><dt>key</dt><dd>the last one, two or three tokens, under which a memory keeps what the model predicted after them</dd></div>
+  <div><dt>lookup</dt><dd>what followed the longest earlier match of the text's end, in the prompt or in the answer</dd></div>
+  <div><dt>runner-up</dt><dd>a token that was likely one place earlier and did not come there</dd></div>
+  <div><dt>prompt</dt><dd>everything the model reads before it answers: the image, the question, and what came before</dd></div>
+  <div><dt>context</dt><dd>the most tokens that prompt and answer can have together</dd></div>
+</dl></details>
+"""
+
+BRIEF_S = 0.3
+"""Decoding that took less says little about speed."""
+
+KNOWS = "Pick an example above, or upload an image, and ask."
+
+
+ECHO = '<p class="rc-echo rc-soft" aria-hidden="true"></p>'
+"""Where the status line is shown once more, beside buttons that stand far below it (assets/page.js)."""
+
+
+def status(text: str, kind: str = "") -> str:
+    """The phase line. kind "" while work goes on, "done" or "error" at its end (then it is spoken)."""
+    role = ' role="status"' if kind else ""
+    return f'<div class="rc-status {kind}"{role}>{escape(text)}</div>'
+
+
+def model_line(target: Target, seconds: float, note: str = "") -> str:
+    """One line on what answers here; `note` stands before it, where something else should."""
+    before = status(note, kind="error") if note else ""
+    parts = [
+        target.name,
+        hardware(target.device),
+        target.dtype,
+        f"context {target.max_context:,} tokens",
+    ]
+    return (
+        f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
+        f"<span class='rc-soft'> · loaded in {seconds:.1f} s</span>"
+        f"{DEMO_LINES.get(target.name, '')}</div>"
+    )
+
+
+def hardware(device: str) -> str:
+    """What computes: a GPU's name, or the CPU threads in use."""
+    import torch
+
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"{device}, {count(torch.get_num_threads(), 'thread')}"
+
+
+def measured(turn: Turn, *, n: str) -> str:
+    """What stands under every chart."""
+    return f"n = {n}; {turn.model}; {hardware(turn.device)}; {turn.dtype}; greedy"
+
+
+def count(n: int, one: str) -> str:
+    """
+    >>> count(1, "turn"), count(2, "turn")
+    ('1 turn', '2 turns')
+    """
+    return f"{n} {one if n == 1 else one + 's'}"
+
+
+def verbatim(text: str) -> list[dict[str, str]]:
+    """A chat message's content that shows the text exactly as it is: the chat renders markdown, and in
+    markdown a character reference is never markup.
+
+    >>> verbatim("a *b*")
+    [{'type': 'text', 'text': 'a&#32;&#42;b&#42;'}]
+    """
+    kept = (c if c.isalnum() or ord(c) > 127 else f"&#{ord(c)};" for c in text)
+    return [{"type": "text", "text": "".join(kept)}] if text else []
+
+
+def room(target: Target, used: int, longest: int) -> str:
+    """How much of the context is left, before it runs out, and how large an image may be."""
+    left = max(0, target.max_context - used)
+    said = f"{used:,} of {target.max_context:,} tokens of the context are in use"
+    if left < 8:
+        said += ": start a new chat to go on"
+    elif left < 2 * longest:
+        said += f": question and answer together can have {left:,} more, then start a new chat"
+    else:
+        said += f"; an answer can have {longest:,}"
+    files = ""
+    if target.sees_images:
+        most = uploads.LIMITS
+        files = f" Images: {most.bytes / 1e6:.0f} MB and {most.pixels / 1e6:.0f} million pixels at most."
+    return f'<p class="rc-room rc-soft" data-left="{left}">{said}.{files}</p>'
+
+
+def identical_line(record: TurnRecord) -> str:
+    """ "identical output: yes", or where the first difference is and how close the choice was there."""
+    name, reference = reference_of(record)
+    limit = compared_tokens(record)
+    runs = runs_of(record)
+    if len(runs) < 2:
+        return '<p class="rc-same">identical output: not compared yet</p>'
+    wrong = []
+    for decoder, turn in runs.items():
+        place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
+        if place is not None:
+            gap = record.gaps.get(decoder, Gap(place + 1))
+            wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(gap)}")
+    if not wrong:
+        return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({len(runs)} runs, token for token)</p>'
+    rounding = ""
+    if reference.dtype != "float32":
+        rounding = (
+            " Passes of other sizes round differently in this dtype, and near ties can tip over."
+        )
+    return (
+        f'<p class="rc-same rc-no"><strong>identical output: no</strong> ({escape("; ".join(wrong))}; '
+        f"compared with {DECODER_NAMES[name]}).{rounding}</p>"
+    )
+
+
+def differs(gap: Gap) -> str:
+    """The first difference in words.
+
+    >>> differs(Gap(37, 0.0021))
+    'first difference at token 37, margin 0.0021 between the two logits'
+    """
+    said = f"first difference at token {gap.place}"
+    if gap.logits is None:
+        return said
+    return f"{said}, margin {gap.logits:.2g} between the two logits"
+
+
+def table_or_nothing(session: Session | None, running: str = "") -> str:
+    """The last turn's table, or what stands there before the first answer."""
+    if session is None or not session.turns:
+        return nothing()
+    now = f'<p class="rc-soft rc-wait">now: {escape(running)}</p>' if running else ""
+    return results_table(session.turns[-1]) + now
+
+
+def results_table(record: TurnRecord) -> str:
+    """decoder | tokens | passes | tokens per pass | tokens/s, and the honest sentence under it."""
+    plain = record.runs.get("autoregressive")
+    runs = runs_of(record)
+    rows = []
+    for decoder, turn in runs.items():
+        mark = ' <span class="rc-soft">(this answer)</span>' if decoder == record.decoder else ""
+        if decoder == "again":
+            mark = ' <span class="rc-soft">(new settings)</span>'
+        ratio = ""
+        if plain is not None and plain.tokens_per_s:
+            ratio = f"{turn.tokens_per_s / plain.tokens_per_s:.2f} ×"
+        name = DECODER_NAMES.get(decoder, "Recap")
+        rows.append(
+            f"<tr><th scope='row'>{name}{mark}</th><td>{turn.tokens}</td><td>{turn.passes}</td>"
+            f"<td>{turn.tokens_per_pass:.2f}</td><td>{turn.tokens_per_s:.0f}</td><td>{ratio}</td></tr>"
+        )
+    head = "".join(
+        f"<th scope='col'>{h}</th>"
+        for h in ("decoder", "tokens", "passes", "tokens a pass", "tokens/s", "speed")
+    )
+    return (
+        f'<table class="rc-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        f"{identical_line(record)}{verdict(record)}{tracing_line(record)}{order_line(record)}"
+    )
+
+
+def order_line(record: TurnRecord) -> str:
+    """How the figures were made."""
+    if len(record.order) < 2:
+        return ""
+    names = ", ".join(DECODER_NAMES[name] for name in record.order)
+    return (
+        f'<p class="rc-soft">One after the other, in this order: {names}. Each from the same state, reading the '
+        "prompt left out, with the trace and this page's updates on.</p>"
+    )
+
+
+def tracing_line(record: TurnRecord) -> str:
+    """What recording the trace costs, if Recap ran both with and without it."""
+    off, on = record.untraced, record.runs.get("recap")
+    if off is None or on is None or not on.tokens_per_s or not off.tokens_per_s:
+        return ""
+    return (
+        f'<p class="rc-soft">With the trace off and without this page\'s updates, Recap made {off.tokens_per_s:.0f} '
+        f"tokens/s, with them {on.tokens_per_s:.0f} (one run each).</p>"
+    )
+
+
+def verdict(record: TurnRecord) -> str:
+    """One plain sentence on who was faster in this turn; says so when Recap loses."""
+    runs = {k: t for k, t in record.runs.items() if t.passes}
+    recap, table = runs.get("recap"), runs.get("token_recycling")
+    if recap is None or table is None:
+        return ""
+    fastest = max(runs, key=lambda name: runs[name].tokens_per_s)
+    passes = (
+        f"Recap needed {recap.passes} passes, Token Recycling {table.passes}."
+        if recap.passes != table.passes
+        else f"Recap and Token Recycling both needed {recap.passes} passes."
+    )
+    brief = ""
+    if recap.decode_s < BRIEF_S:
+        brief = " One run each, and a short one: another run may well turn the order of the speeds."
+    if fastest == "recap":
+        return f'<p class="rc-soft">{passes} Recap was the fastest in this turn.{brief}</p>'
+    return (
+        f'<p class="rc-soft">{passes} On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: '
+        f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}.{brief}</p>"
+    )
+
+
+def waiting() -> str:
+    """In place of the table while an answer is being made."""
+    return '<p class="rc-soft rc-wait">The other decoders run on this turn as soon as the answer is done.</p>'
+
+
+def nothing() -> str:
+    """In place of the table before the first answer."""
+    return '<p class="rc-soft rc-wait">After an answer, the other decoders run on the same turn, from the same state.</p>'
+
+
+def notes(target: Target, *more: str) -> str:
+    """What the target's loader changed for losslessness, and more sentences, as a list."""
+    items = "".join(f"<li>{escape(note)}</li>" for note in (*more, *target.notes) if note)
+    return f"<ul class='rc-notes'>{items}</ul>" if items else ""

@@ -1,0 +1,182 @@
+"""Time the real packed pass on this machine, once, and remember it on disk.
+
+The measurement takes the target through its public protocol, so it times exactly what decoding runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .drafters.jit import cache_folder
+from .drafters.recap.tree_size import PassCost, Points
+from .targets.base import KVState, Segment, Target
+
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Row counts that are timed."""
+
+CONTEXT = 128
+"""Tokens in the cache while they are: a short question about an image."""
+
+FAR, FAR_ROWS = 1024, (1, 8, 32)
+"""What a longer conversation adds is timed with so many tokens in the cache, at these row counts."""
+
+BLOCK, BRIEF_S = 3, 0.01
+"""Briefer passes come so many at a time, as decoding has them: its caches are warm with the same sizes."""
+
+PER_NODE_S = 2.5e-6
+"""Drafting and observing one candidate, from `python -m recap.bench.overhead` (one busy CPU core)."""
+
+
+def measure_pass_cost(
+    target: Target,
+    *,
+    rows: Sequence[int] = ROWS,
+    context: int = CONTEXT,
+    far: int = FAR,
+    repeats: int = 5,
+    top_k: int = 8,
+    patience_s: float = 20.0,
+) -> PassCost:
+    """Seconds of a packed pass at several row counts, sizes taken in turn.
+
+    context, far: tokens in the cache; 0 for `far` leaves the growth with the context out. On a busy machine it goes on
+    until the fastest times are steady, up to `STEADY_S`. Stops adding larger sizes once a third of `patience_s` is spent;
+    the curve goes on with its last slope.
+    """
+    sizes = [(context, count) for count in rows]
+    if context < far <= target.max_context - max(FAR_ROWS):
+        sizes += [(far, count) for count in FAR_ROWS]
+    usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
+    states: dict[int, KVState] = {}
+    begun = time.perf_counter()
+    times: dict[tuple[int, int], list[float]] = {}
+
+    def block(length: int, count: int) -> list[float]:
+        first = _pass(target, states[length], usable, count, top_k)
+        if first > BRIEF_S:
+            return [first]
+        return [_pass(target, states[length], usable, count, top_k) for _ in range(BLOCK - 1)]
+
+    with target.lock:
+        for length, count in sizes:
+            if time.perf_counter() - begun > patience_s / 3 and times:
+                continue
+            if length not in states:
+                states[length] = _filled(target, usable, length)
+            block(length, count)  # warm-up: allocations, kernels
+            times[length, count] = []
+        for number in itertools.count():
+            for size, seen in times.items():
+                seen += block(*size)
+            spent = time.perf_counter() - begun
+            enough = number + 1 >= repeats and (spent > STEADY_S or _steady(times.values()))
+            if enough or spent > patience_s:
+                break
+    # the fastest of each: what else the machine did meanwhile is not the pass's own time
+    fastest = {size: min(seen) for size, seen in times.items()}
+    points = [(count, s) for (length, count), s in fastest.items() if length == context]
+    near = PassCost(points)
+    growth = [
+        (count, max(s - near.seconds(count), 0.0) / (far - context))
+        for (length, count), s in fastest.items()
+        if length == far
+    ]
+    return _cost(points, context, growth, steady=_steady(times.values()))
+
+
+def _cost(points: Points, context: int, growth: Points, *, steady: bool = True) -> PassCost:
+    return PassCost(points, context=context, growth=growth, per_node_s=PER_NODE_S, steady=steady)
+
+
+def _filled(target: Target, usable: Sequence[int], length: int) -> KVState:
+    """A cache with so many tokens."""
+    ids = [usable[i % len(usable)] for i in range(length)]
+    state = target.new_state()
+    target.prefill(state, ids, Segment(tuple(ids)), rows=[length - 1], top_k=0)
+    return state
+
+
+STEADY_S = 3.0
+"""A machine that does other things gets so long until its fastest times are steady, once they are enough."""
+
+
+def _steady(times: Iterable[list[float]]) -> bool:
+    """Whether the three fastest passes of each size took the same time, within 15 %."""
+    return all(sorted(seen)[:3][-1] <= 1.15 * min(seen) for seen in times)
+
+
+def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_k: int) -> float:
+    """Seconds of one packed pass of a chain; the cache is as before afterwards."""
+    length = state.length
+    tokens = [usable[i % len(usable)] for i in range(rows)]
+    mask = np.tril(np.ones((rows, rows), dtype=bool))
+    begun = time.perf_counter()
+    target.verify(state, tokens, list(range(rows)), mask, top_k=top_k)
+    seconds = time.perf_counter() - begun
+    target.keep(state, [0])
+    target.crop(state, length)
+    return seconds
+
+
+def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False) -> PassCost:
+    """The machine's pass cost for this target: from disk if it was measured before, else measured now.
+
+    folder: where to remember it (default: RECAP_CACHE, or ~/.cache/recap). A folder that cannot be
+    written is no error: the cost is then measured anew each time, and so is one that a busy machine
+    disturbed.
+    """
+    folder = folder or cache_folder()
+    file = folder / f"pass_cost-{_fingerprint(target)}.json"
+    if not fresh:
+        try:
+            kept = json.loads(file.read_text())
+            points, growth = (
+                [(int(rows), float(s)) for rows, s in kept[name]] for name in ("points", "growth")
+            )
+            return _cost(points, int(kept["context"]), growth)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # not there, or not ours: measure
+    cost = measure_pass_cost(target)
+    if not cost.steady:  # the machine was busy: good enough for now, not for ever
+        return cost
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}.part")
+        kept = {"model": target.name, "context": cost.context}
+        kept |= {"points": cost.points, "growth": cost.growth}
+        part.write_text(json.dumps(kept))
+        part.replace(file)
+    except OSError:
+        pass
+    return cost
+
+
+def _fingerprint(target: Target) -> str:
+    """What the cost depends on: machine, threads, model, device, dtype."""
+    import torch
+
+    device = target.device
+    if device.startswith("cuda"):
+        device += torch.cuda.get_device_name(target.device)
+    what = (
+        platform.node(),
+        platform.machine(),
+        os.cpu_count(),
+        torch.get_num_threads(),
+        torch.__version__,
+        target.name,
+        target.vocab_size,
+        device,
+        target.dtype,
+        target.passes,
+    )
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""What serves many people over one model. Knows no Gradio."""

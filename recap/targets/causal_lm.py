@@ -1,9 +1,0 @@
-"""Text-only causal language models: Llama, Mistral, Qwen2 and others of the same plain build."""
-
-from __future__ import annotations
-
-from .common import TransformersTarget
-
-
-class CausalLMTarget(TransformersTarget):
-    """One position a token, no images; everything is in the common target."""

@@ -1,0 +1,73 @@
+"""A fair lock over the device: held for one pass, handed over in the order of asking."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import TracebackType
+
+
+class FairLock:
+    """A reentrant lock that goes to whoever has waited longest; a `with` block holds it."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._queue: deque[tuple[int, threading.Lock]] = deque()
+        self._owner: int | None = None
+        self._depth = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for it."""
+        return len(self._queue)
+
+    def acquire(self) -> bool:
+        """Take the lock, after everyone who asked before -> True."""
+        me = threading.get_ident()
+        with self._mutex:
+            if self._owner == me:
+                self._depth += 1
+                return True
+            if self._owner is None:
+                self._owner, self._depth = me, 1
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._queue.append((me, turn))
+        try:
+            turn.acquire()
+        except BaseException:  # interrupted while waiting: leave the queue, or pass the turn on
+            with self._mutex:
+                mine = self._owner == me
+                if not mine:
+                    self._queue.remove((me, turn))
+            if mine:
+                self.release()
+            raise
+        return True
+
+    def release(self) -> None:
+        """Give the lock back, or to the thread that has waited longest."""
+        with self._mutex:
+            if self._owner != threading.get_ident():
+                raise RuntimeError("Only the thread that holds the lock can release it.")
+            self._depth -= 1
+            if self._depth:
+                return
+            if self._queue:
+                self._owner, turn = self._queue.popleft()
+                self._depth = 1
+                turn.release()
+            else:
+                self._owner = None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,52 @@
+"""A model that lies on several devices: its layers one after the other, as accelerate places them.
+
+accelerate moves what a layer needs to where the layer lies; what is ours is to give every layer its KV
+rows there, and to refuse weights that were left in memory or on disk, which would be read again at every
+pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from . import device_memory
+from .catalogue import LoadError
+
+
+def device_map(device: Any) -> str | dict[str, Any] | None:
+    """What `from_pretrained` takes as its device_map; None for a model on one device."""
+    if isinstance(device, Mapping):
+        return dict(device)
+    if device == "auto" and torch.cuda.device_count() > 1:
+        return "auto"
+    return None
+
+
+def layer_devices(language: Any) -> tuple[torch.device, ...]:
+    """The device of each decoder layer; () if all lie on one."""
+    devices = tuple(next(layer.parameters()).device for layer in language.layers)
+    return devices if len(set(devices)) > 1 else ()
+
+
+def refuse_offloaded(name: str, model: Any) -> None:
+    """Raise LoadError if a part of the model was placed on no device that computes."""
+    places = getattr(model, "hf_device_map", {})
+    left = [part for part, place in places.items() if str(place) == "disk"]
+    left += [part for part, place in places.items() if str(place) == "cpu" and _has_gpu(places)]
+    if left:
+        free = sum(
+            device_memory.free_gb(torch.device("cuda", i)) or 0.0
+            for i in range(torch.cuda.device_count())
+        )
+        raise LoadError(
+            device_memory.does_not_fit(
+                name, device_memory.weights_gb(model), model.dtype, free or None
+            )
+        )
+
+
+def _has_gpu(places: Mapping[str, Any]) -> bool:
+    return any(str(place) not in ("cpu", "disk") for place in places.values())

@@ -1,0 +1,232 @@
+"""The page's Python side, without a browser: words, charts, uploads, settings, examples, recording."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import replace
+
+import gradio
+import pytest
+from PIL import Image
+
+from recap.drafters import DECODERS
+from recap.page import charts, examples, inspector, launch, layout, record, settings, texts, uploads
+from recap.server import actions
+from recap.server.model_loader import ModelLoader
+from recap.server.session import Session, TurnRecord
+from recap.server.sessions import Sessions
+from recap.trace import LevelCount, Turn, parse
+
+from .scripted import ScriptedTarget
+from .ui_traces import synthetic_trace
+
+TURN = Turn(
+    decoder="recap",
+    model="<b>model</b>",
+    device="cpu",
+    dtype="float32",
+    text="a b",
+    token_ids=(1, 2, 3, 4),
+    prompt_tokens=10,
+    cached_tokens=0,
+    passes=1,
+    prefill_s=0.1,
+    decode_s=0.01,
+    finish_reason="eos",
+    levels={"3-token": LevelCount(9, 5, 2), "1-token": LevelCount(9, 9, 1)},
+)
+
+
+def record_of(**runs: Turn) -> TurnRecord:
+    made = TurnRecord("q", (), "recap")
+    made.runs = runs
+    return made
+
+
+def plain(**changes) -> Turn:
+    return replace(TURN, decoder="autoregressive", passes=3, decode_s=0.03, levels={}, **changes)
+
+
+def test_identical_output_is_said():
+    assert "not compared yet" in texts.identical_line(record_of(recap=TURN))
+    line = texts.identical_line(record_of(recap=TURN, autoregressive=plain()))
+    assert "identical output: yes" in line
+    line = texts.identical_line(record_of(recap=TURN, autoregressive=plain(token_ids=(1, 2, 9, 4))))
+    assert "identical output: no" in line
+    assert "Recap: first difference at token 3" in line
+
+
+def test_a_stopped_answer_is_compared_as_far_as_it_goes():
+    stopped = replace(TURN, finish_reason="stopped", token_ids=(1, 2))
+    line = texts.identical_line(record_of(recap=stopped, autoregressive=plain()))
+    assert "identical output: yes" in line
+
+
+def test_the_table_says_when_recap_loses():
+    table = replace(TURN, decoder="token_recycling", passes=2, decode_s=0.005, levels={})
+    html = texts.results_table(record_of(recap=TURN, token_recycling=table, autoregressive=plain()))
+    assert "Token Recycling was the fastest" in html
+    assert "600 tokens/s against 300" in html
+    fast = replace(TURN, decode_s=0.001)
+    html = texts.results_table(record_of(recap=fast, token_recycling=table))
+    assert "Recap was the fastest" in html
+
+
+def test_names_from_outside_are_escaped():
+    assert "<b>" not in texts.status("<b>x</b>").replace("</div>", "")
+    target = ScriptedTarget()
+    target.name = "<b>evil</b>"
+    assert "<b>" not in texts.model_line(target, 1.0)
+    figure = charts.levels_chart(
+        [record_of(recap=TURN)], measured=texts.measured(TURN, n="1"), title="t"
+    )
+    assert "<b>model" not in figure.layout.title.text
+
+
+def test_charts_say_n_model_hardware_dtype():
+    made = record_of(recap=TURN, autoregressive=plain())
+    made.paces = {"recap": ([0.0, 0.01], [1, 4]), "autoregressive": ([0.0, 0.01], [1, 2])}
+    said = texts.measured(TURN, n="1 turn")
+    for figure in (
+        charts.levels_chart([made], measured=said, title="t"),
+        charts.speed_chart(made.paces, measured=said),
+        charts.accepted_chart([made], measured=said),
+        charts.warming_chart([made], measured=said),
+    ):
+        title = figure.layout.title.text
+        for word in ("n = 1 turn", "model", "cpu", "thread", "float32"):
+            assert word in title
+
+
+def test_uploads(tmp_path):
+    good = tmp_path / "good.png"
+    Image.new("RGBA", (5, 4), (1, 2, 3, 0)).save(good)
+    assert uploads.read_image(good).size == (5, 4)
+    assert uploads.read_image(good).mode == "RGB"
+    text = tmp_path / "notes.png"
+    text.write_text("words")
+    cut = tmp_path / "cut.png"
+    Image.effect_noise((200, 200), 50).save(cut)
+    cut.write_bytes(cut.read_bytes()[:2000])
+    for path in (text, cut, tmp_path / "gone.png"):
+        with pytest.raises(ValueError, match=rf"^“{path.name}” [^\n]+\.$"):
+            uploads.read_image(path)
+        assert not uploads.is_image(path)
+
+
+def test_settings_are_read_back():
+    with gradio.Blocks():
+        panel = settings.panel(256)
+    values = [component.value for component in panel]
+    assert settings.read(values) == settings.read([])
+    assert settings.longest(values) == 256
+    values[0] = 5
+    assert settings.read(values).config.budget == 5
+
+
+def test_environment():
+    read = launch.Settings.from_environment
+    assert read({}) == launch.Settings()
+    assert read({"RECAP_DTYPE": "bfloat16"}).load == {"dtype": "bfloat16"}
+    with pytest.raises(SystemExit, match="RECAP_PORT must be a whole number"):
+        read({"RECAP_PORT": "many"})
+    with pytest.raises(SystemExit, match="RECAP_PORT must be at most 65535"):
+        read({"RECAP_PORT": "99999"})
+
+
+def test_the_queue_of_events_rests_between_looks():
+    """What is set belongs to Gradio's inside: here it is seen when that changes."""
+    with gradio.Blocks() as demo:
+        pass
+    demo.queue()
+    queue = demo._queue
+    assert "await asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)
+    before = queue.sleep_when_free
+    launch.calm(demo)
+    assert queue.sleep_when_free == launch.QUEUE_REST_S > before
+
+
+def test_the_value_never_becomes_markup():
+    with gradio.Blocks():
+        made = inspector.inspector(synthetic_trace(steps=2, nodes=5, nasty=True))
+    assert "value" not in made.html_template
+    source = inspector.script()
+    assert "innerHTML" not in source
+    assert "insertAdjacentHTML" not in source
+    assert "http://" not in source.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in source
+
+
+def test_every_example_has_its_image():
+    found = examples.load_examples()
+    assert found
+    for example in found:
+        assert example.path.is_file()
+        assert example.questions
+        assert example.alt
+        assert examples.thumbnail(example.path).startswith("data:image/jpeg;base64,")
+    assert examples.load_examples(examples.EXAMPLES / "nowhere") == []
+
+
+def test_a_recorded_trace_is_marked():
+    target = ScriptedTarget(seed=3, eos=False)
+    target.sees_images = True
+    example = examples.load_examples()[0]
+    text = record.record(Session(target), "5 6 7 8 5 6 7", example, max_new_tokens=12)
+    heads = [r for r in parse(text) if r["type"] == "start"]
+    assert heads[0]["decoder"] == "recap"
+    assert sorted(h["decoder"] for h in heads) == sorted(DECODERS)
+    assert {h["recorded"] for h in heads} == {f"“5 6 7 8 5 6 7” ({example.title})"}
+    *_, turn, swap = map(json.loads, text.splitlines())
+    assert (turn["type"], swap["type"]) == ("turn", "swap")
+    assert len(swap["changes"]) == len(swap["ids"]) > 0
+
+
+def test_a_stand_in_is_of_the_same_kind(tmp_path):
+    gallery = examples.load_examples()
+    receipts = [e for e in gallery if e.kind == "receipt"]
+    copy = tmp_path / "upload.png"
+    copy.write_bytes(receipts[0].path.read_bytes())
+    assert examples.stand_in(copy, gallery) == receipts[1]
+    menu = next(e for e in gallery if e.kind == "menu")
+    assert examples.stand_in(menu.path, gallery) == receipts[0], "the nearest kind"
+    copy.write_bytes(b"a photograph")
+    assert examples.stand_in(copy, gallery) == gallery[0]
+    assert examples.stand_in(receipts[0].path, receipts[:1]) is None
+
+
+def test_what_needs_the_image_is_refused_where_there_is_none():
+    session = Session(ScriptedTarget(seed=3, eos=False))
+    with pytest.raises(ValueError, match="Ask something about an image first"):
+        actions.image_changes(session, Image.new("RGB", (9, 9)), "other")
+    for _ in actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=9):
+        pass
+    before = session.turns[-1].trace
+    with pytest.raises(ValueError, match="no image in this conversation"):
+        actions.image_changes(session, Image.new("RGB", (9, 9)), "other")
+    assert session.turns[-1].trace == before
+
+
+def test_progress_is_append_only():
+    session = Session(ScriptedTarget(seed=3, eos=False))
+    for _ in actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=50):
+        pass
+    trace = session.turns[-1].trace
+    for _ in actions.compare(session):
+        assert session.turns[-1].trace.startswith(trace)
+        trace = session.turns[-1].trace
+    seen = trace
+    kinds = [r["type"] for r in parse(seen)]
+    assert kinds.count("start") == kinds.count("turn") == 4
+
+
+def test_the_page_can_be_built_before_the_model_is_there():
+    import threading
+
+    wait = threading.Event()
+    loader = ModelLoader("demo", lambda: wait.wait(5) and ScriptedTarget())
+    demo = layout.build(loader, Sessions(), examples.load_examples())
+    names = {fn.api_name for fn in demo.fns.values() if fn.api_visibility == "public"}
+    assert {"chat", "compare", "clear"} <= names
+    wait.set()

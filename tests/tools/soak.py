@@ -1,0 +1,343 @@
+"""`python -m tests.tools.soak`: many people on the real app for a while, who behave as people do.
+
+Each user asks about example images, follows up, brings new images and broken ones, stops answers, closes
+the page in the middle, starts anew. Checked: every answer that ends by itself equals what the same
+conversation gets alone by plain decoding; every other request gets its sentence; the log holds no
+traceback; nothing runs or waits when all have gone; resident memory at the end is near that after the
+warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from .browser import ROOT, started_app
+
+TOKENS = 48
+"""Longest answer: short ones, so that there are many."""
+
+BROKEN = (
+    b"",
+    b"GIF89a",
+    b"%PDF-1.7",
+    b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    b"\x89PNG\r\n\x1a\n" + bytes(40),
+    b"\xff\xd8\xff\xe0" + bytes(200),
+)
+KV_MB = 64
+GROWTH = 0.10
+"""Most that resident memory may grow after the warm-up."""
+
+RELEASE_S = 1.0
+"""Longest that a page which was closed while it was answered may hold its session and its answer."""
+
+Talk = tuple[tuple[str, str], ...]
+"""A conversation: (image file or "", question) for each turn."""
+
+
+class Alone:
+    """What a conversation gets when nobody else is there, by plain decoding; remembered."""
+
+    def __init__(self) -> None:
+        from recap.targets import load_target
+
+        self._target = load_target("demo")
+        self._known: dict[Talk, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, talk: Talk) -> tuple[int, ...]:
+        """Token ids of the answer to the talk's last question."""
+        from PIL import Image
+
+        from recap.conversation import Conversation
+        from recap.drafters import make_drafter
+        from recap.engine import generate
+
+        with self._lock:
+            if talk not in self._known:
+                conversation = Conversation(self._target)
+                drafter = make_drafter("autoregressive", vocab_size=self._target.vocab_size)
+                for turn, (image, question) in enumerate(talk, 1):
+                    conversation.ask(question, [Image.open(image)] if image else [])
+                    made = generate(conversation, drafter, max_new_tokens=TOKENS)
+                    self._known[talk[:turn]] = made.token_ids
+            return self._known[talk]
+
+
+@dataclass
+class Report:
+    """What happened. done: how often each thing. wrong: sentences, none if all is well."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    rss_mb: list[float] = field(default_factory=list)
+    release_s: list[float] = field(default_factory=list)
+
+    def fault(self, sentence: str) -> None:
+        """Note something wrong; the first hundred are enough."""
+        if len(self.wrong) < 100:
+            self.wrong.append(sentence)
+
+
+class User(threading.Thread):
+    """One person with one page after the other, until `until`."""
+
+    def __init__(self, address: str, seed: int, until: float, alone: Alone, report: Report) -> None:
+        super().__init__(name=f"user {seed}", daemon=True)
+        self.rng, self.until, self.alone, self.report = random.Random(seed), until, alone, report
+        self.http = httpx.Client(base_url=f"{address}/gradio_api", timeout=600)
+        self.examples = json.loads((ROOT / "assets/examples/examples.json").read_text())
+        self.page, self.talk = "", ()
+
+    def run(self) -> None:
+        """Do one thing after the other."""
+        try:
+            while time.monotonic() < self.until:
+                if not self.page or self.rng.random() < 0.1:
+                    self.page, self.talk = f"soak-{self.rng.getrandbits(64):016x}", ()
+                things = (self.ask, self.ask, self.ask, self.leave, self.stop, self.clear, self.bad)
+                self.rng.choice(things)()
+        except httpx.HTTPError as error:
+            self.report.fault(f"{self.name}: the server did not answer ({type(error).__name__})")
+        finally:
+            self.http.close()
+
+    # ---- what people do
+
+    def ask(self) -> None:
+        """A question, and its whole answer."""
+        *_, (event, value) = self.events(*self.question())
+        if event != "complete":
+            self.report.fault(f"{self.name}: a question got {event}: {value}")
+            self.page = ""
+            return
+        self.report.done["answers"] += 1
+        if tuple(value["token_ids"]) != self.alone.answer(self.talk):
+            how = value["finish_reason"]
+            self.report.fault(f"{self.name}: another answer ({how}) than alone to {self.talk}")
+
+    def leave(self) -> None:
+        """Close the page while the answer comes."""
+        stream = self.events(*self.question())
+        for _ in range(self.rng.randrange(1, 4)):
+            next(stream, None)
+        stream.close()
+        self.report.done["disconnects"] += 1
+        self.page = ""
+
+    def stop(self) -> None:
+        """Stop the answer; then a new conversation on the same page."""
+        stream = self.events(*self.question(), stop_after=self.rng.randrange(0, 3))
+        for _ in stream:
+            pass
+        self.report.done["stops"] += 1
+        self.clear()
+
+    def close_page(self) -> float:
+        """Open a page, ask, close it in the middle of the answer -> seconds until the server let go."""
+        self.page, self.talk = f"soak-{self.rng.getrandbits(64):016x}", ()
+        address = str(self.http.base_url).removesuffix("/gradio_api/")
+        with self.http.stream("GET", f"/heartbeat/{self.page}") as beat:
+            beats = beat.iter_lines()  # the connection lives as long as this does
+            next(beats)
+            stream = self.events(*self.question())
+            next(stream)
+            there = figures(address)["recap_sessions"]
+            stream.close()
+        begun = time.monotonic()
+        while time.monotonic() < begun + 30:
+            seen = figures(address)
+            if seen["recap_sessions"] < there and not seen["recap_answers_running"]:
+                break
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+    def clear(self) -> None:
+        """A new conversation on the same page."""
+        *_, (event, value) = self.events("clear", [])
+        if (event, value) != ("complete", "cleared"):
+            self.report.fault(f"{self.name}: clearing got {event}: {value}")
+        self.report.done["clears"] += 1
+        self.talk = ()
+
+    def bad(self) -> None:
+        """Something that is no image; the conversation goes on as if it had not been."""
+        file = self.upload("photo.png", self.rng.choice(BROKEN))
+        message = {"text": "What is this?", "files": [file]}
+        *_, (event, value) = self.events("chat", [message, "recap"])
+        if event != "error" or not re.fullmatch(r"“photo.png” [^\n]+\.", str(value)):
+            self.report.fault(f"{self.name}: a broken upload got {event}: {value}")
+        self.report.done["bad uploads"] += 1
+
+    # ---- HTTP
+
+    def question(self) -> tuple[str, list[Any]]:
+        """The next question of the talk (a new talk after two turns), as a call."""
+        if len(self.talk) >= 2:
+            self.clear()
+        example = self.rng.choice(self.examples)
+        image = str(ROOT / "assets/examples" / example["file"])
+        if self.talk and self.rng.random() < 0.7:
+            image = ""  # a follow-up about the same image
+            questions = ["Thanks! What can you do?", "Describe everything in detail."]
+        else:
+            questions = [q for talk in example["conversations"] for q in talk[:1]]
+        words = self.rng.choice(questions)
+        self.talk = (*self.talk, (image, words))
+        files = [self.upload("image.png", Path(image).read_bytes())] if image else []
+        decoder = self.rng.choice(("recap", "recap", "token_recycling", "prompt_lookup"))
+        return "chat", [{"text": words, "files": files}, decoder]
+
+    def upload(self, name: str, data: bytes) -> dict[str, Any]:
+        """Upload a file -> how a call names it."""
+        sent = self.http.post("/upload", files={"files": (name, data)})
+        sent.raise_for_status()
+        return {"path": sent.json()[0], "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+
+    def events(
+        self, name: str, data: list[Any], *, stop_after: int | None = None
+    ) -> Iterator[tuple[str, Any]]:
+        """The events of a call, last the "complete" or "error" one; closing it drops the connection.
+
+        stop_after: cancel the call after so many events, as a stop button does.
+        """
+        body = {"data": data, "session_hash": self.page}
+        sent = self.http.post(f"/call/{name}", json=body)
+        if sent.status_code != 200:
+            yield "error", sent.json()["detail"]
+            return
+        id_, count, event = sent.json()["event_id"], 0, ""
+        with self.http.stream("GET", f"/call/{name}/{id_}") as stream:
+            for line in stream.iter_lines():
+                if line.startswith("event: "):
+                    event = line.removeprefix("event: ")
+                elif line.startswith("data: ") and event in ("generating", "complete", "error"):
+                    if count == stop_after:
+                        self.http.post(
+                            "/cancel",
+                            json={"session_hash": self.page, "fn_index": 0, "event_id": id_},
+                        )
+                        yield "stopped", None
+                        return
+                    count += 1
+                    value = json.loads(line.removeprefix("data: "))
+                    yield event, value.get("error") if event == "error" else (value or [None])[0]
+
+
+# ---- the app
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1000
+
+
+def figures(address: str) -> dict[str, float]:
+    """The app's figures, labels left out."""
+    lines = httpx.get(f"{address}/metrics", timeout=60).text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line[:1] != "#" and "{" not in line)
+    return {name: float(value) for name, value in pairs}
+
+
+def soak(
+    *,
+    users: int,
+    seconds: float,
+    warm_s: float,
+    seed: int = 0,
+    growth: float | None = GROWTH,
+    release_s: float | None = RELEASE_S,
+) -> Report:
+    """Run it -> what happened. growth: most that memory may grow after `warm_s`; release_s: longest that
+    a closed page may be held (None: any)."""
+    report, alone = Report(), Alone()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.txt"
+        # twice as many sessions as people, so that the oldest one is always an abandoned one, and so
+        # little room for KV caches that conversations are evicted and read again all the time
+        settings = {"RECAP_SESSIONS": str(2 * users), "RECAP_KV_MB": str(KV_MB)}
+        settings |= {"RECAP_MODEL": "demo", "RECAP_MAX_NEW_TOKENS": str(TOKENS)}
+        with started_app(log, "/healthz", **settings) as (address, pid):
+            begun = time.monotonic()
+            people = [User(address, seed + i, begun + seconds, alone, report) for i in range(users)]
+            for person in people:
+                person.start()
+            wait(begun + warm_s)
+            report.rss_mb.append(rss_mb(pid))
+            wait(begun + seconds)
+            for person in people:
+                person.join(600)
+                if person.is_alive():
+                    report.fault(f"{person.name} never got an answer")
+            report.rss_mb.append(rss_mb(pid))
+            check_quiet(address, report)
+            last = User(address, seed + users, 0.0, alone, report)
+            report.release_s = [last.close_page() for _ in range(5)]
+            last.http.close()
+        text = log.read_text()
+        if "Traceback" in text:
+            report.fault("the log holds a traceback: " + text[text.index("Traceback") :][-1500:])
+    if release_s is not None and max(report.release_s) > release_s:
+        report.fault(f"a closed page was held for {max(report.release_s):.2f} s")
+    first, last = report.rss_mb
+    if growth is not None and last > first * (1 + growth):
+        report.fault(f"resident memory grew from {first:.0f} to {last:.0f} MB")
+    return report
+
+
+def wait(until: float) -> None:
+    """Sleep until that time of the monotonic clock."""
+    time.sleep(max(0.0, until - time.monotonic()))
+
+
+def check_quiet(address: str, report: Report) -> None:
+    """When all have gone nothing runs or waits, at the latest a moment later."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        seen = figures(address)
+        if not seen["recap_answers_running"] and not seen["recap_queue_waiting"]:
+            return
+        time.sleep(0.2)
+    report.fault(
+        f"{seen['recap_answers_running']:.0f} answers still run and {seen['recap_queue_waiting']:.0f} wait"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a soak and print what happened -> 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.soak", description=__doc__)
+    parser.add_argument("--users", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--warm", type=float, default=60, help="seconds before memory is noted")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    report = soak(users=args.users, seconds=args.seconds, warm_s=args.warm, seed=args.seed)
+    for what, count in sorted(report.done.items()):
+        print(f"{count:6} {what}")
+    print(
+        "resident memory: {:.0f} MB after the warm-up, {:.0f} MB at the end".format(*report.rss_mb)
+    )
+    print(f"a page closed in the middle of its answer was held for {max(report.release_s):.2f} s")
+    for sentence in report.wrong:
+        print(sentence)
+    print(f"{len(report.wrong)} wrong")
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
