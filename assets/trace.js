@@ -27,7 +27,7 @@ function nameOf(run) {
 const placeOf = (run) => (run.start.label ? 9 : Object.keys(DECODERS).indexOf(run.start.decoder));
 
 function readStep(data) {
-  const known = new Map(data.known || []);
+  const known = new Map(data.stored || []);
   const nodes = data.nodes.map((n, row) => ({
     row,
     token: n[0],
@@ -43,13 +43,13 @@ function readStep(data) {
   }));
   return {
     index: data.index,
-    rows: data.rows,
+    rows: data.packed_tokens,
     accepted: data.accepted,
-    own: data.own,
-    ownText: data.own_text,
+    own: data.bonus,
+    ownText: data.bonus_text,
     ids: data.token_ids,
     texts: data.texts,
-    levels: data.levels,
+    levels: data.sources,
     ms: data.ms,
     // An end-of-answer token may cut the step before the target's own token.
     ownShown: data.token_ids.length > data.accepted.length,

@@ -13,14 +13,14 @@ from .drafters import DECODERS, make_drafter
 from .drafters.recap.config import RecapConfig
 from .engine import Answer, generate, stream, trace_lines
 from .targets import load_target
-from .trace import LevelCount, Step, Turn
+from .trace import SourceCount, Step, Turn
 
 __all__ = [
     "DECODERS",
     "Answer",
     "Conversation",
-    "LevelCount",
     "RecapConfig",
+    "SourceCount",
     "Step",
     "Turn",
     "generate",

@@ -6,21 +6,16 @@ import argparse
 import json
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from PIL import Image, UnidentifiedImageError
-
-from .compare import answer_apart, first_difference
+from .compare import answer_on_fork, first_difference
 from .conversation import Conversation
-from .drafters import DECODERS, Drafter, make_drafter
-from .drafters.recap.config import RecapConfig
+from .drafters import DECODERS, Drafter
 from .engine import Answer, stream
-from .pass_timing import pass_cost
-from .targets import load_target
-from .targets.base import Target
+from .options import add_model_options, drafter_from, load_from
+from .targets.images import open_image
 from .trace import Turn, step_line, turn_line
 
 
@@ -55,91 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has had enough: `python -m recap ask ... | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit, too
         return 141
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that loads a target."""
-    parser.add_argument(
-        "--model", default="demo", help='"demo", "demo-llava", a directory, or a hub id'
-    )
-    parser.add_argument(
-        "--device", help='"cuda", "cpu", or "auto" for all GPUs (default: cuda where there is one)'
-    )
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: by device)")
-    parser.add_argument("--threads", type=int, help="CPU threads of torch")
-    parser.add_argument(
-        "--static",
-        action="store_true",
-        help="passes of fixed shapes, as captured graphs on CUDA (not measured on a GPU yet)",
-    )
-    parser.add_argument(
-        "--budget",
-        default="auto",
-        metavar="N",
-        help="candidates a pass for Recap: a fixed number, or auto (as many as pay on this machine)",
-    )
-
-
-def load_from(options: argparse.Namespace) -> Target:
-    """The target that the options name, progress bars off."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    if options.threads is not None:
-        import torch
-
-        if not 1 <= options.threads <= 1024:
-            raise ValueError("--threads must be at least 1 and at most 1024.")
-        torch.set_num_threads(options.threads)
-    settings = {"device": options.device, "dtype": options.dtype, "static": options.static}
-    return load_target(options.model, **settings)
-
-
-def drafter_from(name: str, options: argparse.Namespace, target: Target) -> Drafter:
-    """A fresh drafter. `name` may carry a budget of its own: "recap:15", "token_recycling:16"."""
-    name, _, own = name.partition(":")
-    budget = own or (options.budget if name == "recap" else "auto")
-    settings: dict[str, Any] = {}
-    if budget == "auto":
-        if name == "recap":
-            settings["cost"] = pass_cost(target)
-    elif not (budget.isascii() and budget.isdigit()):
-        raise ValueError(
-            f'A budget is a number of candidates (0 or more) or "auto", not "{budget}".'
-        )
-    elif name == "recap":
-        settings["config"] = RecapConfig(budget=int(budget))
-    elif name == "token_recycling":
-        settings["budget"] = int(budget)
-    else:
-        raise ValueError(f'The decoder "{name}" takes no budget.')
-    return make_drafter(name, vocab_size=target.vocab_size, **settings)
-
-
-def open_image(path: str) -> Image.Image:
-    """The picture in a file, fully read. Raises ValueError with one sentence."""
-    try:
-        # Pillow's remarks on large or damaged files say less than the sentences below
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:
-            picture.load()
-            return _kept(picture)
-    except FileNotFoundError:
-        raise ValueError(f"There is no image file {path}.") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a directory, not an image file.") from None
-    except Image.DecompressionBombError:
-        raise ValueError(f"{path} has too many pixels: make it smaller.") from None
-    except UnidentifiedImageError:
-        raise ValueError(f"{path} is not an image: use a PNG, JPEG, WebP or GIF file.") from None
-    except (OSError, SyntaxError, ValueError):
-        raise ValueError(f"{path} cannot be read as an image; it may be damaged.") from None
-
-
-def _kept(picture: Image.Image) -> Image.Image:
-    """A copy that outlives the file and keeps its EXIF rotation."""
-    from .targets.images import to_rgb
-
-    return to_rgb(picture)
 
 
 def _add_ask(commands: Any) -> None:
@@ -207,7 +117,7 @@ def _answer(
     for name in reversed(drafters):  # the first one runs last and stays in the conversation
         drafter = drafters[name]
         if len(turns) + 1 < len(drafters):
-            answer = answer_apart(conversation, drafter, **settings)
+            answer = answer_on_fork(conversation, drafter, **settings)
         else:
             answer = stream(conversation, drafter, **settings)
         turns[name] = _run(answer, trace, live=not (options.json or compared))

@@ -19,10 +19,10 @@ LIKELIEST = 8
 """Tokens a place that `gap` looks at."""
 
 CHUNK = 64
-"""Answer tokens that are led through the target in one pass."""
+"""Answer tokens that are teacher_forced through the target in one pass."""
 
 
-def answer_apart(
+def answer_on_fork(
     conversation: Conversation,
     drafter: Drafter,
     *,
@@ -50,7 +50,7 @@ def first_difference(ids: Sequence[int], reference: Sequence[int]) -> int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Divergence:
     """How close the choice was where two answers part.
 
     place: of the first token that differs, from 1. logits: distance of the two tokens' logits at that
@@ -61,7 +61,9 @@ class Gap:
     logits: float | None = None
 
 
-def gap(conversation: Conversation, ids: Sequence[int], reference: Sequence[int]) -> Gap | None:
+def divergence(
+    conversation: Conversation, ids: Sequence[int], reference: Sequence[int]
+) -> Divergence | None:
     """Where and how closely an answer's tokens differ from the reference's; None if they do not.
 
     Both must answer the conversation's last question. What they have in common is verified once more, as
@@ -71,19 +73,19 @@ def gap(conversation: Conversation, ids: Sequence[int], reference: Sequence[int]
     if place is None:
         return None
     if not 0 < place < min(len(ids), len(reference)):
-        return Gap(place + 1)
+        return Divergence(place + 1)
     twin = conversation.fork()
     chain = np.tri(place, dtype=bool)
     seen = twin.target.verify(twin.state, ids[:place], range(place), chain, top_k=LIKELIEST)
     likely = seen.top_ids[-1].tolist()
     if ids[place] not in likely or reference[place] not in likely:
-        return Gap(place + 1)
+        return Divergence(place + 1)
     a, b = (float(seen.top_probs[-1][likely.index(t)]) for t in (ids[place], reference[place]))
-    return Gap(place + 1, abs(math.log(a / b)) if min(a, b) > 0 else None)
+    return Divergence(place + 1, abs(math.log(a / b)) if min(a, b) > 0 else None)
 
 
-def led(conversation: Conversation, answer: Sequence[int]) -> list[int]:
-    """The target's greedy token at every place of `answer`, led along it; the answer becomes the conversation's.
+def teacher_forced(conversation: Conversation, answer: Sequence[int]) -> list[int]:
+    """The target's greedy token at every place of `answer`, teacher_forced along it; the answer becomes the conversation's.
 
     The conversation has an open question and its prompt is prefilled.
     """
@@ -94,8 +96,8 @@ def led(conversation: Conversation, answer: Sequence[int]) -> list[int]:
         chunk = fed[start : start + CHUNK]
         chain = np.tri(len(chunk), dtype=bool)
         made = target.verify(state, chunk, list(range(len(chunk))), chain, top_k=0)
-        target.keep(state, list(range(len(chunk))))
+        target.compact(state, list(range(len(chunk))))
         chosen += made.choice.tolist()
-    conversation.grow(answer)
+    conversation.append(answer)
     conversation.finish()
     return chosen

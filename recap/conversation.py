@@ -84,7 +84,7 @@ class Conversation:
         self._answer: tuple[int, ...] | None = None  # ids of the last finished answer
         self._marks: list[_Mark] = []
         self._cold: _Cold | None = None
-        self.moves = 0
+        self.generation = 0
         """Counts what an answer in the making does not survive: a question, a rewind, an undo, an adoption."""
 
     @property
@@ -110,7 +110,7 @@ class Conversation:
                 if hasattr(old.cache, "release"):
                     old.cache.release()
 
-    def revive(self) -> None:
+    def refill(self) -> None:
         """Fill an evicted cache again: each question with its images, then the answer behind it."""
         if self._cold is None:
             return
@@ -123,10 +123,10 @@ class Conversation:
                 end = mark.ids + len(segment.ids)
                 if end > length:
                     break
-                self.target.prefill(state, known[:end], segment, rows=[end - 1], top_k=0)
+                self.target.prefill(state, known[:end], segment, positions=[end - 1], top_k=0)
             if state.length < length:
                 rest = Segment(tuple(known[state.length : length]))
-                self.target.prefill(state, known[:length], rest, rows=[length - 1], top_k=0)
+                self.target.prefill(state, known[:length], rest, positions=[length - 1], top_k=0)
         self.state, self._cold = state, None
 
     @property
@@ -165,7 +165,7 @@ class Conversation:
             if self.pending:
                 self.finish()
             segment = self.target.encode([*self.messages, message], self.ids, self._answer)
-        self.moves += 1
+        self.generation += 1
         self._marks.append(
             _Mark(
                 len(self.ids),
@@ -188,7 +188,7 @@ class Conversation:
         seed: also fetch the predictions at the first occurrence of each distinct new prompt token,
         top_k entries each (more, if more were fetched before).
         """
-        self.revive()
+        self.refill()
         done = self._prefilled
         if done is not None and (not seed or (done.seeded and done.top_k >= top_k)):
             return done
@@ -206,7 +206,7 @@ class Conversation:
                 self.state,
                 self.ids[: self._prompt_length],
                 self._segment,
-                rows=positions,
+                positions=positions,
                 top_k=top_k if seed else 0,
             )
         seconds = time.perf_counter() - begun
@@ -224,7 +224,7 @@ class Conversation:
                 positions.append(at)
         return positions
 
-    def grow(self, tokens: Sequence[int]) -> None:
+    def append(self, tokens: Sequence[int]) -> None:
         """Append confirmed answer tokens (the engine calls this; the last one has no KV yet)."""
         self.ids.extend(tokens)
 
@@ -241,8 +241,8 @@ class Conversation:
         """Back to the question asked last, its prefill kept: another decoder can answer it."""
         if self._prefilled is None:
             raise RuntimeError("There is no question, or it was not prefilled: nothing to rewind.")
-        self.revive()
-        self.moves += 1
+        self.refill()
+        self.generation += 1
         if not self._open:
             self.messages.pop()
             self._answer = self._marks[-1].answer
@@ -254,7 +254,7 @@ class Conversation:
         """Drop the last question and its answer."""
         if not self._marks:
             raise RuntimeError("There is no question to undo.")
-        self.moves += 1
+        self.generation += 1
         mark = self._marks.pop()
         del self.ids[mark.ids :]
         del self.messages[mark.messages :]
@@ -266,7 +266,7 @@ class Conversation:
 
     def fork(self) -> Conversation:
         """A copy at the question asked last, prefill kept, with a KV cache of its own."""
-        self.revive()
+        self.refill()
         twin = copy.copy(self)
         with self.target.lock:
             twin.state = copy.deepcopy(self.state)
@@ -277,7 +277,7 @@ class Conversation:
 
     def adopt(self, twin: Conversation) -> None:
         """Go on from a fork's answer; the fork must not be used afterwards."""
-        self.moves += 1
+        self.generation += 1
         self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
         self._cold = twin._cold
         self._segment, self._open = twin._segment, twin._open

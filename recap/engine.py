@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from .conversation import Conversation, Prefilled
 from .drafters.base import Drafter
 from .drafters.tree import CandidateTree
-from .trace import LevelCount, Step, StepNode, Turn, add_levels, start_line, step_line, turn_line
+from .trace import SourceCount, Step, StepNode, Turn, add_counts, start_line, step_line, turn_line
 
 
 class Answer:
@@ -41,14 +41,14 @@ class Answer:
         self.first_token: int | None = None
         self.turn: Turn | None = None
         self.steps = 0
-        self.levels: dict[str, LevelCount] = {}
+        self.sources: dict[str, SourceCount] = {}
         self.decode_s = 0.0
         self._should_stop = should_stop
         self._stopped = False
         self._finish_reason = "stopped"
         self._prefilled: Prefilled | None = None
         self._begin_s = 0.0
-        self._moves = conversation.moves
+        self._generation = conversation.generation
         self._iterator = self._run()
 
     def __iter__(self) -> Iterator[Step]:
@@ -103,7 +103,7 @@ class Answer:
                 drafter.seed(done.positions, done.predictions)
             self._begin_s = time.perf_counter() - begun
             self.first_token = done.first_token
-            conversation.grow([done.first_token])
+            conversation.append([done.first_token])
             drafter.confirm([done.first_token])
             while not self._ended():
                 yield self._step()
@@ -117,7 +117,7 @@ class Answer:
     @property
     def _stale(self) -> bool:
         """The conversation has moved on from where this answer belongs."""
-        return self.conversation.moves != self._moves
+        return self.conversation.generation != self._generation
 
     def _ended(self) -> bool:
         ids = self.conversation.answer_ids
@@ -140,37 +140,39 @@ class Answer:
             locked = time.perf_counter()  # waiting for others is not decoding
             predictions = target.verify(state, tree.tokens, tree.depths, mask, top_k=drafter.top_k)
             verified = time.perf_counter()
-            accepted, own = tree.accept(predictions.choice)
-            emitted = [*(tree.tokens[row] for row in accepted), own]
+            accepted, bonus = tree.accept(predictions.choice)
+            emitted = [*(tree.tokens[row] for row in accepted), bonus]
             for place, token in enumerate(emitted):
                 if token in target.eos_ids:
                     emitted = emitted[: place + 1]
                     break
             accepted = accepted[: len(emitted)]
             # the last emitted token has no KV entry yet: it is the next root, the others stay
-            target.keep(state, [0, *accepted[: len(emitted) - 1]])
-            conversation.grow(emitted)  # at once: tokens and cache never part, whatever fails below
-        levels = drafter.observe(tree, predictions, accepted)
+            target.compact(state, [0, *accepted[: len(emitted) - 1]])
+            conversation.append(
+                emitted
+            )  # at once: tokens and cache never part, whatever fails below
+        sources = drafter.observe(tree, predictions, accepted)
         drafter.confirm(emitted)
         observed = time.perf_counter()
         step = Step(
             index=self.steps,
-            rows=len(tree),
+            packed_tokens=len(tree),
             accepted=tuple(accepted),
-            own=own,
-            own_text=target.token_text(own) if self.record else "",
+            bonus=bonus,
+            bonus_text=target.token_text(bonus) if self.record else "",
             token_ids=tuple(emitted),
             texts=tuple(target.token_text(t) for t in emitted) if self.record else (),
-            levels=levels,
+            sources=sources,
             draft_s=drafted - begun,
             verify_s=verified - locked,
             observe_s=observed - verified,
             nodes=self._nodes(tree) if self.record else (),
-            known=self._known(tree, accepted) if self.record else (),
+            stored=self._stored(tree, accepted) if self.record else (),
         )
         self.steps += 1
         self.decode_s += step.seconds
-        self.levels = add_levels(self.levels, levels)
+        self.sources = add_counts(self.sources, sources)
         return step
 
     def _nodes(self, tree: CandidateTree) -> tuple[StepNode, ...]:
@@ -187,21 +189,23 @@ class Answer:
                     n.source,
                     n.score,
                     n.rank,
-                    tuple((v.level, v.weight, v.probability, v.confidence) for v in n.votes),
+                    tuple(
+                        (v.source, v.weight, v.probability, v.confidence) for v in n.contributions
+                    ),
                 )
                 for n in tree.nodes
             ),
         )
 
-    def _known(
+    def _stored(
         self, tree: CandidateTree, accepted: list[int]
     ) -> tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...]:
         """What was known where the target judged: behind the root and each accepted row."""
         text = self.conversation.target.token_text
         return tuple(
-            (row, {name: tuple((text(t), p) for t, p in said) for name, said in known.items()})
+            (row, {name: tuple((text(t), p) for t, p in said) for name, said in stored.items()})
             for row in (0, *accepted)
-            if (known := tree.behind(row))
+            if (stored := tree.stored(row))
         )
 
     def _summary(self) -> Turn:
@@ -220,7 +224,7 @@ class Answer:
             prefill_s=done.seconds + self._begin_s,
             decode_s=self.decode_s,
             finish_reason=self._finish_reason,
-            levels=self.levels,
+            sources=self.sources,
         )
 
 
@@ -235,7 +239,7 @@ def stream(
     """Answer the conversation's last question step by step.
 
     Iterate over the result for one `Step` a pass; its `turn` holds the summary afterwards. record:
-    fill in the nodes and votes of each step (off for timing). should_stop: asked before each pass.
+    fill in the nodes and contributions of each step (off for timing). should_stop: asked before each pass.
     max_new_tokens: the answer is cut there, and where the target's context ends ("length" both times).
     Raises ValueError without a question or with max_new_tokens below 1.
     """

@@ -122,7 +122,7 @@ def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_
     begun = time.perf_counter()
     target.verify(state, tokens, list(range(rows)), mask, top_k=top_k)
     seconds = time.perf_counter() - begun
-    target.keep(state, [0])
+    target.compact(state, [0])
     target.crop(state, length)
     return seconds
 

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 """Version of the NDJSON form, in the `start` line."""
 
-LEVELS = ("3-token", "2-token", "1-token", "lookup", "runner-up")
+SOURCES = ("3-token", "2-token", "1-token", "lookup", "runner-up")
 """Recap's sources: the three memories, the lookup, and, where none of these answers, the runners-up of
 the place before. Token Recycling has the one level "table"."""
 
 
 @dataclass(frozen=True, slots=True)
-class LevelCount:
+class SourceCount:
     """How often one source was asked, answered, and was right.
 
     `lookups`: places in a tree where the source was asked for the next token. `hits`: of these, the
@@ -36,8 +36,8 @@ class LevelCount:
     hits: int = 0
     accepted: int = 0
 
-    def __add__(self, other: LevelCount) -> LevelCount:
-        return LevelCount(
+    def __add__(self, other: SourceCount) -> SourceCount:
+        return SourceCount(
             self.lookups + other.lookups, self.hits + other.hits, self.accepted + other.accepted
         )
 
@@ -46,7 +46,7 @@ class LevelCount:
 class StepNode:
     """One packed row as shown: row 0 is the root (parent -1, depth 0, source "root").
 
-    `votes` holds what each level said: (level, weight in the mixture, probability it gives this
+    `contributions` holds what each level said: (level, weight in the mixture, probability it gives this
     token, confidence of its row).
     """
 
@@ -57,7 +57,7 @@ class StepNode:
     source: str
     score: float
     rank: int = 0
-    votes: tuple[tuple[str, float, float, float], ...] = ()
+    contributions: tuple[tuple[str, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ class Step:
     """
 
     index: int
-    rows: int
+    packed_tokens: int
     accepted: tuple[int, ...]
-    own: int
-    own_text: str
+    bonus: int
+    bonus_text: str
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]
-    levels: dict[str, LevelCount]
+    sources: dict[str, SourceCount]
     draft_s: float
     verify_s: float
     observe_s: float
     nodes: tuple[StepNode, ...] = ()
-    known: tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...] = ()
+    stored: tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -115,7 +115,7 @@ class Turn:
     prefill_s: float
     decode_s: float
     finish_reason: str
-    levels: dict[str, LevelCount] = field(default_factory=dict)
+    sources: dict[str, SourceCount] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -149,22 +149,22 @@ def start_line(*, decoder: str, model: str, device: str, dtype: str, **more: Any
 
 
 def step_line(step: Step) -> str:
-    """One step as one line. Nodes and votes travel as arrays to stay small:
+    """One step as one line. Nodes and contributions travel as arrays to stay small:
 
-    node = [token, text, parent, depth, source, score, rank, votes],
+    node = [token, text, parent, depth, source, score, rank, contributions],
     vote = [level, weight, probability, confidence],
     known = [row, {source: [[text, probability], ...]}].
     """
     data = {
         "type": "step",
         "index": step.index,
-        "rows": step.rows,
+        "packed_tokens": step.packed_tokens,
         "accepted": step.accepted,
-        "own": step.own,
-        "own_text": step.own_text,
+        "bonus": step.bonus,
+        "bonus_text": step.bonus_text,
         "token_ids": step.token_ids,
         "texts": step.texts,
-        "levels": {k: [v.lookups, v.hits, v.accepted] for k, v in step.levels.items()},
+        "sources": {k: [v.lookups, v.hits, v.accepted] for k, v in step.sources.items()},
         "ms": [round(1e3 * s, 3) for s in (step.draft_s, step.verify_s, step.observe_s)],
         "nodes": [
             [
@@ -175,13 +175,13 @@ def step_line(step: Step) -> str:
                 n.source,
                 round(n.score, 5),
                 n.rank,
-                [[v[0], round(v[1], 4), _brief(v[2]), round(v[3], 4)] for v in n.votes],
+                [[v[0], round(v[1], 4), _brief(v[2]), round(v[3], 4)] for v in n.contributions],
             ]
             for n in step.nodes
         ],
-        "known": [
+        "stored": [
             [row, {name: [[t, _brief(p)] for t, p in row_] for name, row_ in said.items()}]
-            for row, said in step.known
+            for row, said in step.stored
         ],
     }
     return dumps(data)
@@ -219,6 +219,8 @@ def parse(lines: str | Iterable[str]) -> Iterator[dict[str, Any]]:
             raise ValueError(f"Line {number} of the trace is not JSON: {error.msg}.") from None
 
 
-def add_levels(total: dict[str, LevelCount], more: dict[str, LevelCount]) -> dict[str, LevelCount]:
+def add_counts(
+    total: dict[str, SourceCount], more: dict[str, SourceCount]
+) -> dict[str, SourceCount]:
     """Sum two level counts, key by key."""
-    return {k: total.get(k, LevelCount()) + more.get(k, LevelCount()) for k in {**total, **more}}
+    return {k: total.get(k, SourceCount()) + more.get(k, SourceCount()) for k in {**total, **more}}

@@ -68,10 +68,10 @@ class ScriptedTarget:
     def new_state(self) -> KVState:
         return KVState(cache=[])
 
-    def prefill(self, state, ids, segment, *, rows, top_k):
+    def prefill(self, state, ids, segment, *, positions, top_k):
         state.cache = list(ids)
         state.length = len(ids)
-        return self.predict([ids[: at + 1] for at in rows], top_k)
+        return self.predict([ids[: at + 1] for at in positions], top_k)
 
     def verify(self, state, tokens, depths, mask, *, top_k):
         assert mask.shape == (len(tokens), len(tokens))
@@ -83,7 +83,7 @@ class ScriptedTarget:
             contexts.append([*state.cache[: state.length], *seen])
         return self.predict(contexts, top_k)
 
-    def keep(self, state, rows):
+    def compact(self, state, rows):
         packed = state.extra.pop("packed")
         del state.cache[state.length :]
         state.cache.extend(packed[row] for row in rows)

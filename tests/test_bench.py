@@ -66,7 +66,7 @@ def test_the_result_has_the_agreed_shape():
     for name, decoder in result["decoders"].items():
         assert set(decoder) >= {
             *("tokens", "passes", "tokens_per_pass", "decode_tokens_per_s", "speedup"),
-            *("identical", "first_difference", "draft_ms", "verify_ms", "observe_ms", "levels"),
+            *("identical", "first_difference", "draft_ms", "verify_ms", "observe_ms", "sources"),
         }
         rows = [r for r in result["samples"] if r["decoder"] == name]
         assert decoder["passes"] == sum(r["passes"] for r in rows)
@@ -199,7 +199,7 @@ def test_a_peer_that_fails_costs_nobody_else_a_sample():
 
 def test_speed_is_compared_over_the_answers_that_both_have():
     def row(decoder, turn, seconds):
-        lists = {"first_difference": None, "steps": [], "levels": {}}
+        lists = {"first_difference": None, "steps": [], "sources": {}}
         counts = {"sample": "a", "tokens": 11, "prefill_tokens": 1, "passes": 10, "prefill_s": 0.1}
         return {"decoder": decoder, "turn": turn, "decode_s": seconds} | lists | counts
 
@@ -417,7 +417,7 @@ def test_ablations_change_no_token(name):
 
 
 def recorded_trees(drafter, target, passes=60):
-    """(tree with votes, levels that answered at each row) of an answer."""
+    """(tree with contributions, levels that answered at each row) of an answer."""
     conversation = Conversation(target)
     conversation.ask("3 4 5 6 3 4")
     from recap import stream
@@ -433,8 +433,8 @@ def test_strict_back_off_asks_shorter_keys_only_where_longer_ones_are_silent():
         steps = recorded_trees(make_drafter("recap", vocab_size=16, config=config), target)
         levels = ("3-token", "2-token", "1-token")
         count = 0
-        for node in (n for step in steps for n in step.nodes if n.votes):
-            answered = [v for level in levels for v in node.votes if v[0] == level]
+        for node in (n for step in steps for n in step.nodes if n.contributions):
+            answered = [v for level in levels for v in node.contributions if v[0] == level]
             count += bool(answered) and answered[0][2] == 0.0
         return count
 
@@ -445,13 +445,13 @@ def test_strict_back_off_asks_shorter_keys_only_where_longer_ones_are_silent():
 def test_the_static_tree_keeps_its_shape_and_levels():
     target = ScriptedTarget(vocab_size=30, order=1, eos=False)
     steps = recorded_trees(StaticTreeDrafter(30, config=RecapConfig(budget=80)), target)
-    assert max(step.rows for step in steps) <= 81
-    assert max(step.rows for step in steps) > 40
+    assert max(step.packed_tokens for step in steps) <= 81
+    assert max(step.packed_tokens for step in steps) > 40
     for step in steps:
         ranks = [sum(n.parent == row for n in step.nodes[1:]) for row in range(len(step.nodes))]
         assert ranks[0] <= 8
         assert max(n.depth for n in step.nodes) <= 6
-    assert sum(step.levels["1-token"].accepted for step in steps) > 0
+    assert sum(step.sources["1-token"].accepted for step in steps) > 0
 
 
 def test_ablations_are_compared_in_pairs():

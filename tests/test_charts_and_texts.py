@@ -16,7 +16,7 @@ from recap.server import actions
 from recap.server.model_loader import ModelLoader
 from recap.server.session import Session, TurnRecord
 from recap.server.sessions import Sessions
-from recap.trace import LevelCount, Turn, parse
+from recap.trace import SourceCount, Turn, parse
 
 from .scripted import ScriptedTarget
 from .ui_traces import synthetic_trace
@@ -34,7 +34,7 @@ TURN = Turn(
     prefill_s=0.1,
     decode_s=0.01,
     finish_reason="eos",
-    levels={"3-token": LevelCount(9, 5, 2), "1-token": LevelCount(9, 9, 1)},
+    sources={"3-token": SourceCount(9, 5, 2), "1-token": SourceCount(9, 9, 1)},
 )
 
 
@@ -45,7 +45,7 @@ def record_of(**runs: Turn) -> TurnRecord:
 
 
 def plain(**changes) -> Turn:
-    return replace(TURN, decoder="autoregressive", passes=3, decode_s=0.03, levels={}, **changes)
+    return replace(TURN, decoder="autoregressive", passes=3, decode_s=0.03, sources={}, **changes)
 
 
 def test_identical_output_is_said():
@@ -64,7 +64,7 @@ def test_a_stopped_answer_is_compared_as_far_as_it_goes():
 
 
 def test_the_table_says_when_recap_loses():
-    table = replace(TURN, decoder="token_recycling", passes=2, decode_s=0.005, levels={})
+    table = replace(TURN, decoder="token_recycling", passes=2, decode_s=0.005, sources={})
     html = texts.results_table(record_of(recap=TURN, token_recycling=table, autoregressive=plain()))
     assert "Token Recycling was the fastest" in html
     assert "600 tokens/s against 300" in html

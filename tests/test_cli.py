@@ -47,8 +47,8 @@ def test_json_of_all_decoders_over_two_turns(model, capsys, tmp_path):
         assert {"model", "device", "dtype", "text", "passes", "prefill_s", "decode_s"} <= set(turn)
         assert turn["dtype"] == "float32"
     assert turns[3]["tokens_per_pass"] == 1.0
-    assert set(turns[0]["levels"]) == {"3-token", "2-token", "1-token", "lookup", "runner-up"}
-    assert set(turns[0]["levels"]["1-token"]) == {"lookups", "hits", "accepted"}
+    assert set(turns[0]["sources"]) == {"3-token", "2-token", "1-token", "lookup", "runner-up"}
+    assert set(turns[0]["sources"]["1-token"]) == {"lookups", "hits", "accepted"}
     kinds = [r["type"] for r in parse(trace.read_text(encoding="utf-8"))]
     assert kinds.count("start") == kinds.count("turn") == 8
 

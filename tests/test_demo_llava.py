@@ -169,7 +169,7 @@ def test_prefill_is_the_stock_forward(target, file):
     conversation.ask("Describe the picture.", images=[_picture(file)])
     segment, ids = conversation._segment, list(conversation.ids)
     rows = list(range(len(ids)))
-    seen = target.prefill(target.new_state(), ids, segment, rows=rows, top_k=1)
+    seen = target.prefill(target.new_state(), ids, segment, positions=rows, top_k=1)
     with torch.no_grad():
         want = target.model(input_ids=torch.tensor([ids]), **segment.inputs).logits[0]
     assert list(seen.choice) == want.argmax(-1).tolist()

@@ -14,7 +14,7 @@ from recap.drafters.recap.tree_size import PassCost
 from recap.drafters.token_recycling import STATIC_TREE, TokenRecyclingDrafter
 from recap.drafters.tree import ROOT, CandidateTree, Node
 from recap.predictions import Predictions
-from recap.trace import LevelCount
+from recap.trace import SourceCount
 
 from .scripted import ScriptedTarget
 
@@ -64,14 +64,16 @@ def test_recap_worked_by_hand():
     drafter.confirm([3])
     # pass 4: root 3 again, context 4 2 3. The 3-token key (4 2 3) is unknown, 2 3 and 3 answer:
     # both say 4: 0.6, 5: 0.2, so the mixture does too, whatever the weights.
-    # Behind 4 all three keys (2 3 4, 3 4, 4) were written in pass 2: 2 (0.5), 9 (0.4).
+    # StoredPredictions 4 all three keys (2 3 4, 3 4, 4) were written in pass 2: 2 (0.5), 9 (0.4).
     tree = drafter.propose(limit=10, record=True)
     shown = {(tree.tokens[n.parent], n.token): round(n.score, 3) for n in tree.nodes}
     assert shown == {(3, 4): 0.6, (3, 5): 0.2, (4, 2): 0.3, (4, 9): 0.24}
     assert tree.tokens[:3] == [3, 4, 2], "likeliest chain first"
     four = tree.nodes[0]
     assert four.source == "2-token", "0.3 / 0.5 of the weight against 0.2 / 0.5"
-    assert [(v.level, round(v.weight, 2), round(v.probability, 2)) for v in four.votes] == [
+    assert [
+        (v.source, round(v.weight, 2), round(v.probability, 2)) for v in four.contributions
+    ] == [
         ("2-token", 0.6, 0.6),
         ("1-token", 0.4, 0.6),
     ]
@@ -168,7 +170,7 @@ def test_inside_a_pass_the_confirmed_branch_wins_over_rejected_ones():
     drafter.begin([7, 3], blocked=NOTHING, terminal=NOTHING)
     tree, said = twice_in_one_tree()
     counts = drafter.observe(tree, said, [4])
-    assert counts["1-token"] == LevelCount(), "a tree that it did not grow: nothing was asked"
+    assert counts["1-token"] == SourceCount(), "a tree that it did not grow: nothing was asked"
     assert drafter.memory.get(5).ids == [40, 41], "row 4, confirmed, not row 2"
     assert drafter.memory.get(3).ids == [0, 1], "the root is confirmed"
     assert drafter.memory.get(7).ids == [10, 11], "a rejected row that has no rival"
@@ -323,17 +325,19 @@ def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order
     conversation = Conversation(target)
     conversation.ask("3 0 0 4 5 3 0 4 5")
     for step in stream(conversation, drafter, max_new_tokens=40):
-        assert step.rows - 1 <= budget
+        assert step.packed_tokens - 1 <= budget
         fanout: dict[int, int] = {}
         for node in step.nodes[1:]:
             assert node.depth <= depth
             assert node.token not in target.blocked
             fanout[node.parent] = fanout.get(node.parent, 0) + 1
             # explained by its sources: one of them gives the token weight and probability
-            best = max(node.votes, key=lambda vote: vote[1] * vote[2])
+            best = max(node.contributions, key=lambda vote: vote[1] * vote[2])
             assert best[1] * best[2] > 0
-            assert node.source in {v[0] for v in node.votes if v[1] * v[2] == best[1] * best[2]}
-            mixed = sum(weight * probability for _, weight, probability, _ in node.votes)
+            assert node.source in {
+                v[0] for v in node.contributions if v[1] * v[2] == best[1] * best[2]
+            }
+            mixed = sum(weight * probability for _, weight, probability, _ in node.contributions)
             parent = step.nodes[node.parent]
             assert node.score == pytest.approx(parent.score * mixed, rel=1e-5)
         assert max(fanout.values(), default=0) <= children
@@ -344,7 +348,7 @@ def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order
                 at = step.nodes[at].parent
             edges = list(zip(path[1:], path, strict=False))
             assert len(edges) == len(set(edges)), "no edge repeats on one path"
-        for level in step.levels.values():
+        for level in step.sources.values():
             assert level.lookups >= level.hits >= level.accepted
 
 
@@ -430,9 +434,9 @@ def test_prompt_lookup_counts_every_place_where_it_asked():
     tree = drafter.propose(limit=10, record=False)
     assert tree.tokens == [2, 3, 4], "asked at 2, 3 and 4; behind 4 stands a wall"
     said = predictions([([3], [0.9]), ([9], [0.9]), ([9], [0.9])])
-    assert drafter.observe(tree, said, [1]) == {"lookup": LevelCount(3, 2, 1)}
+    assert drafter.observe(tree, said, [1]) == {"lookup": SourceCount(3, 2, 1)}
     tree = drafter.propose(limit=0, record=False)
-    assert drafter.observe(tree, said, []) == {"lookup": LevelCount()}, "nothing could be proposed"
+    assert drafter.observe(tree, said, []) == {"lookup": SourceCount()}, "nothing could be proposed"
 
 
 def test_a_cap_on_children_leaves_the_runners_up_of_the_next_place():
@@ -483,7 +487,7 @@ def test_a_short_request_is_recorded_after_a_long_one():
         conversation = Conversation(target)
         conversation.ask("3 0 0 4 5 3 0 4 5")
         steps = list(stream(conversation, drafter, max_new_tokens=tokens))
-        assert sum(bool(step.known) for step in steps) >= len(steps) - 1
+        assert sum(bool(step.stored) for step in steps) >= len(steps) - 1
         assert len(drafter.request.ring.ids) >= (1024 if tokens == 3 else 4096)
 
 

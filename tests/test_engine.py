@@ -4,7 +4,7 @@ import pytest
 
 from recap import DECODERS, Conversation, RecapConfig, generate, make_drafter, stream, trace_lines
 from recap.drafters.tree import CandidateTree
-from recap.trace import LevelCount, parse, start_line
+from recap.trace import SourceCount, parse, start_line
 
 from .scripted import ScriptedTarget
 
@@ -283,8 +283,8 @@ def test_levels_of_a_turn_are_the_sum_of_its_steps():
     target = ScriptedTarget(vocab_size=16, order=2, eos=False)
     answer = stream(ask(target), fresh("recap", target), max_new_tokens=80)
     steps = list(answer)
-    for level, total in answer.turn.levels.items():
-        summed = sum((s.levels[level] for s in steps), LevelCount())
+    for level, total in answer.turn.sources.items():
+        summed = sum((s.sources[level] for s in steps), SourceCount())
         assert summed == total
     drafted = sum(len(s.accepted) for s in steps)
     assert drafted + len(steps) == answer.turn.tokens - 1, "each pass adds the target's own token"
@@ -297,8 +297,8 @@ def test_recording_off_leaves_no_nodes_and_the_same_tokens():
     off = stream(ask(target), fresh("recap", target), max_new_tokens=60, record=False)
     recorded, bare = list(on), list(off)
     assert all(not s.nodes and not s.texts for s in bare)
-    assert [(s.rows, s.accepted, s.token_ids) for s in recorded] == [
-        (s.rows, s.accepted, s.token_ids) for s in bare
+    assert [(s.packed_tokens, s.accepted, s.token_ids) for s in recorded] == [
+        (s.packed_tokens, s.accepted, s.token_ids) for s in bare
     ]
 
 
@@ -314,7 +314,7 @@ def test_the_trace_reads_back():
     for step in steps:
         nodes = [tuple(n) for n in step["nodes"]]
         tree = CandidateTree(nodes[0][0])
-        assert len(nodes) == step["rows"]
+        assert len(nodes) == step["packed_tokens"]
         assert tree.tokens[0] == nodes[0][0]
         for row in step["accepted"]:
             assert nodes[row][0] in step["token_ids"]
@@ -329,16 +329,18 @@ def test_what_was_known_explains_every_candidate_that_the_target_judged():
     target = ScriptedTarget(vocab_size=16, order=2, eos=False)
     judged = 0
     for step in stream(ask(target), fresh("recap", target), max_new_tokens=60):
-        known = {row: {name: dict(said) for name, said in rows.items()} for row, rows in step.known}
+        known = {
+            row: {name: dict(said) for name, said in rows.items()} for row, rows in step.stored
+        }
         assert set(known) <= {0, *step.accepted}
         for node in step.nodes[1:]:
             if node.parent not in known:
                 continue
             judged += 1
             rows = known[node.parent]
-            mixed = sum(weight * probability for _, weight, probability, _ in node.votes)
+            mixed = sum(weight * probability for _, weight, probability, _ in node.contributions)
             assert rows["mixed"][node.text] == pytest.approx(mixed)
-            for level, _, probability, _ in node.votes:
+            for level, _, probability, _ in node.contributions:
                 if level != "runner-up":
                     assert rows[level].get(node.text, 0.0) == pytest.approx(probability)
         for rows in known.values():
@@ -346,10 +348,10 @@ def test_what_was_known_explains_every_candidate_that_the_target_judged():
             assert values == sorted(values, reverse=True)
     assert judged > 50
     off = stream(ask(target), fresh("recap", target), max_new_tokens=20, record=False)
-    assert all(step.known == () for step in off)
+    assert all(step.stored == () for step in off)
 
 
-@pytest.mark.parametrize("mutant", ["mask", "depth", "keep", "accept"])
+@pytest.mark.parametrize("mutant", ["mask", "depth", "compact", "accept"])
 def test_the_scripted_target_notices_a_broken_loop(mutant, monkeypatch):
     """Each break of the loop changes the tokens or trips an assert."""
     import numpy as np
@@ -369,10 +371,10 @@ def test_the_scripted_target_notices_a_broken_loop(mutant, monkeypatch):
             "verify",
             lambda s, st, t, d, m, *, top_k: real(s, st, t, list(range(len(t))), m, top_k=top_k),
         )
-    elif mutant == "keep":
-        real_keep = ScriptedTarget.keep
+    elif mutant == "compact":
+        real_compact = ScriptedTarget.compact
         monkeypatch.setattr(
-            ScriptedTarget, "keep", lambda s, st, rows: real_keep(s, st, range(len(rows)))
+            ScriptedTarget, "compact", lambda s, st, rows: real_compact(s, st, range(len(rows)))
         )
     else:
         monkeypatch.setattr(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recap import Conversation, generate, load_target, make_drafter, stream
-from recap.compare import answer_apart
+from recap.compare import answer_on_fork
 
 from . import tiny
 
@@ -62,7 +62,7 @@ def talk(target, *, evict: bool) -> list[tuple[int, ...]]:
     answer()
     cold()
     drafter = make_drafter("autoregressive", vocab_size=target.vocab_size)
-    for _ in (apart := answer_apart(conversation, drafter, max_new_tokens=12)):
+    for _ in (apart := answer_on_fork(conversation, drafter, max_new_tokens=12)):
         pass
     said.append(apart.turn.token_ids)
     ask("and")
@@ -101,8 +101,8 @@ def test_evicting_gives_memory_back_and_nothing_before_there_is_any(target):
     gc.enable()
     assert rows() is None  # at once, without the collector
     assert conversation.state is not state
-    conversation.revive()
+    conversation.refill()
     assert conversation.state.length == length
     kept = conversation.state.cache
-    conversation.revive()
+    conversation.refill()
     assert conversation.state.cache is kept

@@ -8,7 +8,7 @@ from recap import Conversation, generate, make_drafter
 from recap.bench import image_swap
 from recap.bench.suites import Sample
 from recap.cli import main
-from recap.compare import led
+from recap.compare import teacher_forced
 from recap.targets import load_target
 
 from . import tiny
@@ -57,7 +57,7 @@ def test_changes_are_those_of_a_target_led_along_the_answer(target, samples):
         conversation = Conversation(target)
         conversation.ask("the red square", images)
         conversation.prefill(seed=False, top_k=0)
-        told = led(conversation, [*ids[:place], 0])[-1]
+        told = teacher_forced(conversation, [*ids[:place], 0])[-1]
         assert changes[place] == (told != ids[place])
 
 
@@ -69,7 +69,7 @@ def test_leading_leaves_the_conversation_as_the_answer_would(target, samples):
     plain = make_drafter("autoregressive", vocab_size=target.vocab_size)
     answer = generate(one, plain, max_new_tokens=90).token_ids
     two.prefill(seed=False, top_k=0)
-    assert led(two, answer) == list(answer), "its own image: its own answer"
+    assert teacher_forced(two, answer) == list(answer), "its own image: its own answer"
     assert (two.ids, two.state.length) == (one.ids, one.state.length)
     for conversation in (one, two):
         conversation.ask("and?")

@@ -114,19 +114,19 @@ class Watch:
 
     def __init__(self, target: TransformersTarget, monkeypatch: pytest.MonkeyPatch) -> None:
         self.accepted = self.rejected = self.moved = 0
-        self._rows, self._verify, self._keep = 0, target.verify, target.keep
+        self._rows, self._verify, self._compact = 0, target.verify, target.compact
         monkeypatch.setattr(target, "verify", self.verify)
-        monkeypatch.setattr(target, "keep", self.keep)
+        monkeypatch.setattr(target, "compact", self.compact)
 
     def verify(self, state, tokens, *rest, **more):
         self._rows = len(tokens)
         return self._verify(state, tokens, *rest, **more)
 
-    def keep(self, state, rows):
+    def compact(self, state, rows):
         self.accepted += len(rows) - 1
         self.rejected += self._rows - len(rows)
         self.moved += list(rows) != list(range(len(rows)))
-        self._keep(state, rows)
+        self._compact(state, rows)
 
 
 def compare(
@@ -238,11 +238,11 @@ def test_reused_cache_and_fresh_prefill_give_the_same_tokens(kind, place):
         reused = generate(conversation, drafter, max_new_tokens=40)
     ids, state = list(conversation.ids), target.new_state()
     for segment, end in zip(segments, ends, strict=True):
-        first = target.prefill(state, ids[:end], segment, rows=[end - 1], top_k=0)
+        first = target.prefill(state, ids[:end], segment, positions=[end - 1], top_k=0)
     fresh = [int(first.choice[-1])]
     while len(fresh) < 40:
         seen = target.verify(state, fresh[-1:], [0], np.ones((1, 1), bool), top_k=0)
-        target.keep(state, [0])
+        target.compact(state, [0])
         fresh.append(int(seen.choice[0]))
     assert fresh == list(reused.token_ids)
 
@@ -333,7 +333,7 @@ def packed_positions(patch) -> None:
 
 def crop_without_gather(patch) -> None:
     """Accepted rows are counted, not moved."""
-    patch.setattr(KVCache, "keep", lambda self, base, rows: self.crop_to(base + len(rows)))
+    patch.setattr(KVCache, "compact", lambda self, base, rows: self.crop_to(base + len(rows)))
 
 
 def causal_mask(patch) -> None:

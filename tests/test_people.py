@@ -363,8 +363,8 @@ class Cache(list):
 
 
 class SizedTarget(ScriptedTarget):
-    def prefill(self, state, ids, segment, *, rows, top_k):
-        made = super().prefill(state, ids, segment, rows=rows, top_k=top_k)
+    def prefill(self, state, ids, segment, *, positions, top_k):
+        made = super().prefill(state, ids, segment, positions=positions, top_k=top_k)
         state.cache = Cache(state.cache)
         return made
 

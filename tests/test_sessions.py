@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 import pytest
 
-from recap.compare import Gap
+from recap.compare import Divergence
 from recap.drafters.recap.config import RecapConfig
 from recap.server import actions
 from recap.server.model_loader import ModelLoader, NotReadyError
@@ -95,7 +95,7 @@ def test_two_sessions_share_nothing(target):
         pass
     finish(actions.answer(two, "5 6", [], "recap", max_new_tokens=10))
     assert one.turns[-1].runs["recap"].token_ids == expected.token_ids
-    assert one.turns[-1].runs["recap"].levels == expected.levels  # not even a warmer memory
+    assert one.turns[-1].runs["recap"].sources == expected.sources  # not even a warmer memory
     assert one.drafter("recap") is not two.drafter("recap")
     assert one.conversation is not two.conversation
 
@@ -126,7 +126,7 @@ def test_new_settings_and_no_trace_on_the_same_turn(target):
     finish(actions.again(session))
     actions.untraced(session)
     assert record.again.token_ids == record.untraced.token_ids == record.runs["recap"].token_ids
-    assert record.again.levels == record.runs["recap"].levels  # the same settings: the same trees
+    assert record.again.sources == record.runs["recap"].sources  # the same settings: the same trees
     session.configure(RecapSettings(RecapConfig(budget=1), fit=False))
     finish(actions.again(session))
     assert record.again.token_ids == record.runs["recap"].token_ids
@@ -150,8 +150,8 @@ def test_a_comparison_on_demand_runs_all_again_from_what_was_known_before(target
     list(actions.compare(session, anew=True))
     assert [sorted(o) for o in (order, again, record.order)] == [sorted(first)] * 3
     assert again != record.order  # the order goes round
-    assert {name: turn.levels for name, turn in record.runs.items()} == {
-        name: turn.levels for name, turn in first.items()
+    assert {name: turn.sources for name, turn in record.runs.items()} == {
+        name: turn.sources for name, turn in first.items()
     }
 
 
@@ -169,7 +169,7 @@ def test_where_answers_part_and_how_closely(target):
     finish(actions.answer(session, QUESTION, [], "recap", max_new_tokens=20))
     list(actions.compare(session))
     record = session.turns[-1]
-    assert record.gaps == {}
+    assert record.divergences == {}
     plain = record.runs["autoregressive"]
     context = [int(w) for w in QUESTION.split()] + list(plain.token_ids[:5])
     logits = target.logits(context)
@@ -177,12 +177,12 @@ def test_where_answers_part_and_how_closely(target):
     other = replace(plain, token_ids=(*plain.token_ids[:5], second, *plain.token_ids[6:]))
     record.runs["prompt_lookup"] = other
     actions.note_gaps(session, record)
-    found = record.gaps["prompt_lookup"]
+    found = record.divergences["prompt_lookup"]
     assert found.place == 6
     assert found.logits == pytest.approx(logits.max() - logits[second], abs=1e-3)
     record.runs["prompt_lookup"] = replace(plain, token_ids=(*plain.token_ids[:5], 0, 0))
     actions.note_gaps(session, record)
-    assert record.gaps["prompt_lookup"] == Gap(6, None)  # 0 is nowhere near
+    assert record.divergences["prompt_lookup"] == Divergence(6, None)  # 0 is nowhere near
     assert session.conversation.answer_ids == record.runs["recap"].token_ids
 
 
@@ -252,15 +252,15 @@ def test_a_comparison_waits_and_never_stops_an_answer():
 def test_memories_stay_over_clear_and_go_with_forget(target):
     session = Session(target, "")
     finish(actions.answer(session, QUESTION, [], "recap", max_new_tokens=30))
-    cold = session.turns[-1].runs["recap"].levels["1-token"].hits
+    cold = session.turns[-1].runs["recap"].sources["1-token"].hits
     session.clear()
     assert session.conversation.ids == []
     finish(actions.answer(session, QUESTION, [], "recap", max_new_tokens=30))
-    warm = session.turns[-1].runs["recap"].levels["1-token"].hits
+    warm = session.turns[-1].runs["recap"].sources["1-token"].hits
     session.clear()
     session.forget()
     finish(actions.answer(session, QUESTION, [], "recap", max_new_tokens=30))
-    again = session.turns[-1].runs["recap"].levels["1-token"].hits
+    again = session.turns[-1].runs["recap"].sources["1-token"].hits
     assert again == cold
     assert warm >= cold
 

@@ -217,7 +217,7 @@ def see(target, image) -> int:
     segment = target.encode([Message("user", "?", (image,))], (), None)
     (start, stop), state = segment.images[0], target.new_state()
     ids = list(segment.ids)
-    target.prefill(state, ids, segment, rows=[len(ids) - 1], top_k=0)
+    target.prefill(state, ids, segment, positions=[len(ids) - 1], top_k=0)
     assert stop - start == features(target, segment)
     assert state.length == len(ids)
     return stop - start
@@ -320,7 +320,7 @@ def prefilled(target, text="what is the red square?", size=(90, 70)):
     images = (tiny.picture(*size),) if target.sees_images else ()
     segment = target.encode([Message("user", text, images)], (), None)
     ids, state = list(segment.ids), target.new_state()
-    first = target.prefill(state, ids, segment, rows=[len(ids) - 1], top_k=4)
+    first = target.prefill(state, ids, segment, positions=[len(ids) - 1], top_k=4)
     return state, ids, int(first.choice[-1])
 
 
@@ -351,7 +351,7 @@ def test_every_node_predicts_what_a_sequential_pass_predicts(kind, attention, pl
         for place in [0, *tree.path(row)]:
             token = [tree.tokens[place]]
             one = target.verify(alone, token, [0], np.ones((1, 1), bool), top_k=8)
-            target.keep(alone, [0])
+            target.compact(alone, [0])
         assert packed.choice[row] == one.choice[0]
         assert packed.top_ids[row, 0] == packed.choice[row]
         np.testing.assert_allclose(packed.top_probs[row], one.top_probs[0], rtol=1e-3, atol=1e-6)
@@ -364,10 +364,10 @@ def test_kept_branch_leaves_the_cache_of_a_sequential_pass(target):
     assert rows != list(range(1, len(rows) + 1)), "the branch is not contiguous"
     alone = copy.deepcopy(state)
     target.verify(state, tree.tokens, tree.depths, tree.ancestor_mask(), top_k=0)
-    target.keep(state, [0, *rows])
+    target.compact(state, [0, *rows])
     for place in [0, *rows]:
         target.verify(alone, [tree.tokens[place]], [0], np.ones((1, 1), bool), top_k=0)
-        target.keep(alone, [0])
+        target.compact(alone, [0])
     assert state.length == alone.length == state.cache.length
     a = target.verify(state, [60], [0], np.ones((1, 1), bool), top_k=8)
     b = target.verify(alone, [60], [0], np.ones((1, 1), bool), top_k=8)
@@ -379,11 +379,11 @@ def test_rows_of_the_prefill_are_the_predictions_at_their_places(target):
     segment = target.encode([Message("user", "abc abc")], (), None)
     fresh, ids = target.new_state(), list(segment.ids)
     rows = [2, 5, len(ids) - 1]
-    many = target.prefill(fresh, ids, segment, rows=rows, top_k=8)
+    many = target.prefill(fresh, ids, segment, positions=rows, top_k=8)
     for at, row in enumerate(rows):
         part = target.new_state()
         one = target.prefill(
-            part, ids[: row + 1], type(segment)(tuple(ids[: row + 1])), rows=[row], top_k=8
+            part, ids[: row + 1], type(segment)(tuple(ids[: row + 1])), positions=[row], top_k=8
         )
         assert many.choice[at] == one.choice[0]
         np.testing.assert_allclose(many.top_probs[at], one.top_probs[0], rtol=1e-3, atol=1e-6)
@@ -442,9 +442,9 @@ def test_long_prompts_are_read_out_in_chunks(qwen, monkeypatch):
     segment = qwen.encode([Message("user", "abc abc abc")], (), None)
     ids = list(segment.ids)
     rows = list(range(len(ids)))
-    whole = qwen.prefill(qwen.new_state(), ids, segment, rows=rows, top_k=4)
+    whole = qwen.prefill(qwen.new_state(), ids, segment, positions=rows, top_k=4)
     monkeypatch.setattr(logits, "LOGITS_AT_ONCE", 3 * qwen.vocab_size)
-    parts = qwen.prefill(qwen.new_state(), ids, segment, rows=rows, top_k=4)
+    parts = qwen.prefill(qwen.new_state(), ids, segment, positions=rows, top_k=4)
     np.testing.assert_array_equal(whole.top_ids, parts.top_ids)
 
 
@@ -468,7 +468,7 @@ def test_emitted_placeholder_does_not_upset_the_next_image(qwen):
     ]
     segment = qwen.encode(messages, ids, [odd])
     ids += segment.ids
-    qwen.prefill(state, ids, segment, rows=[len(ids) - 1], top_k=0)
+    qwen.prefill(state, ids, segment, positions=[len(ids) - 1], top_k=0)
     assert state.length == len(ids)
     assert len(state.extra["images"]) == 2
 
@@ -547,11 +547,11 @@ def test_cache_keeps_a_branch_in_place_and_grows():
     numbered(cache, range(5))
     numbered(cache, range(5, 12))
     place = cache.rows.data_ptr()
-    cache.keep(5, [0, 2, 3, 6])
+    cache.compact(5, [0, 2, 3, 6])
     assert held(cache, 0) == [0, 1, 2, 3, 4, 5, 7, 8, 11]
     assert held(cache, 1) == [1000 + v for v in (0, 1, 2, 3, 4, 5, 7, 8, 11)]
     numbered(cache, range(20, 23))
-    cache.keep(9, [0, 1])
+    cache.compact(9, [0, 1])
     assert held(cache, 0)[-2:] == [20, 21]
     assert cache.rows.data_ptr() == place
     twin = copy.deepcopy(cache)
@@ -569,7 +569,7 @@ def test_contiguous_rows_are_not_copied(monkeypatch):
     cache = KVCache(1)
     numbered(cache, range(8))
     monkeypatch.setattr(torch.Tensor, "index_select", None)  # calling it would fail
-    cache.keep(4, [0, 1, 2])
+    cache.compact(4, [0, 1, 2])
     assert cache.length == 7
 
 

@@ -212,7 +212,7 @@ def test_a_calibrated_tree_is_smaller_where_rows_are_dear_and_the_tokens_are_the
         assert list(turn.token_ids) == want
         passes[name] = turn.passes
     drafter = make_drafter("recap", vocab_size=16, cost=PassCost([(1, 1.0), (2, 50.0)]))
-    assert {step.rows for step in stream(ask(target), drafter, max_new_tokens=30)} == {1}
+    assert {step.packed_tokens for step in stream(ask(target), drafter, max_new_tokens=30)} == {1}
     fixed = make_drafter("recap", vocab_size=16, config=RecapConfig(budget=63))
     assert passes["free"] <= passes["dear"]
     assert passes["free"] <= generate(ask(target), fixed, max_new_tokens=100).passes * 1.2
@@ -227,7 +227,7 @@ def test_trees_grow_with_what_the_text_gives():
         drafter = make_drafter("recap", vocab_size=32, cost=cost)
         for _ in range(2):
             steps = list(stream(ask(target), drafter, max_new_tokens=150))
-        rows[order] = sum(step.rows for step in steps) / len(steps)
+        rows[order] = sum(step.packed_tokens for step in steps) / len(steps)
     assert rows[1] > 2 * rows[6]
     drafter.reset()
     assert drafter.size.exponent == EXPONENT

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import sys
 
-from recap.drafters.tree import ROOT, TreeBuilder, Vote
-from recap.trace import LevelCount, Step, StepNode, Turn, start_line, step_line, turn_line
+from recap.drafters.tree import ROOT, Contribution, TreeBuilder
+from recap.trace import SourceCount, Step, StepNode, Turn, start_line, step_line, turn_line
 
 NASTY = (
     "<img src=x onerror=document.title='broken'>",
@@ -26,7 +26,7 @@ NASTY = (
     "{{this}}",
 )
 PLAIN = (" the", " a", " red", " circle", " left", " of", " is", ".", ",", " and", " sign", " two")
-LEVELS = ("3-token", "2-token", "1-token", "lookup")
+SOURCES = ("3-token", "2-token", "1-token", "lookup")
 
 
 def words(nasty: bool) -> tuple[str, ...]:
@@ -42,11 +42,13 @@ def synthetic_step(
     while len(grown) < nodes:
         parent, score = random_.choice(places[-12:] + places[:4])
         token = random_.randrange(len(vocabulary))
-        source = "table" if table else random_.choice(LEVELS)
-        votes = () if table else synthetic_votes(random_, source)
+        source = "table" if table else random_.choice(SOURCES)
+        contributions = () if table else synthetic_votes(random_, source)
         child_score = score * random_.uniform(0.1, 0.9)
         before = len(grown)
-        handle = grown.add(parent, token, source=source, score=child_score, votes=votes)
+        handle = grown.add(
+            parent, token, source=source, score=child_score, contributions=contributions
+        )
         if len(grown) > before:
             places.append((handle, child_score))
     tree = grown.pack()
@@ -59,53 +61,59 @@ def synthetic_step(
         row = below[0]
         accepted.append(row)
     used = {tree.tokens[r] for r in range(1, len(tree)) if tree.parents[r] == row}
-    own = next(t for t in range(len(vocabulary) + 1) if t not in used)
+    bonus = next(t for t in range(len(vocabulary) + 1) if t not in used)
     text = (*vocabulary, " other")
-    tokens = [tree.tokens[r] for r in accepted] + [own]
+    tokens = [tree.tokens[r] for r in accepted] + [bonus]
     shown = [StepNode(tree.tokens[0], text[tree.tokens[0]], -1, 0, "root", 1.0)]
     for n in tree.nodes:
-        votes = tuple((v.level, v.weight, v.probability, v.confidence) for v in n.votes)
+        contributions = tuple(
+            (v.source, v.weight, v.probability, v.confidence) for v in n.contributions
+        )
         shown.append(
-            StepNode(n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, votes)
+            StepNode(
+                n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, contributions
+            )
         )
     known = [] if table else [(at, synthetic_known(random_, text)) for at in (0, *accepted)]
     levels = (
-        {"table": LevelCount(len(tree), len(tree) - 3, len(accepted))}
+        {"table": SourceCount(len(tree), len(tree) - 3, len(accepted))}
         if table
-        else {name: LevelCount(9, 5, i % 3) for i, name in enumerate(LEVELS)}
+        else {name: SourceCount(9, 5, i % 3) for i, name in enumerate(SOURCES)}
     )
     return Step(
         index=index,
-        rows=len(tree),
+        packed_tokens=len(tree),
         accepted=tuple(accepted),
-        own=own,
-        own_text=text[own],
+        bonus=bonus,
+        bonus_text=text[bonus],
         token_ids=tuple(tokens),
         texts=tuple(text[t] for t in tokens),
-        levels=levels,
+        sources=levels,
         draft_s=0.0004,
         verify_s=0.006,
         observe_s=0.0003,
         nodes=tuple(shown),
-        known=tuple(known),
+        stored=tuple(known),
     )
 
 
 def synthetic_known(
     random_: random.Random, text: tuple[str, ...]
 ) -> dict[str, tuple[tuple[str, float], ...]]:
-    names = [level for level in LEVELS[:4] if random_.random() < 0.7]
+    names = [level for level in SOURCES[:4] if random_.random() < 0.7]
     return {
         name: tuple((random_.choice(text), 0.5**rank) for rank in range(1, 9))
         for name in [*names, "mixed"]
     }
 
 
-def synthetic_votes(random_: random.Random, source: str) -> tuple[Vote, ...]:
-    asked = [level for level in LEVELS if level == source or random_.random() < 0.5]
+def synthetic_votes(random_: random.Random, source: str) -> tuple[Contribution, ...]:
+    asked = [level for level in SOURCES if level == source or random_.random() < 0.5]
     weights = [random_.uniform(0.1, 1) * (3 if level == source else 1) for level in asked]
     return tuple(
-        Vote(level, w / sum(weights), random_.random() * (level == source), random_.random())
+        Contribution(
+            level, w / sum(weights), random_.random() * (level == source), random_.random()
+        )
         for level, w in zip(asked, weights, strict=True)
     )
 

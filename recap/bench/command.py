@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..drafters import DECODERS
+from ..options import try_out
 from ..targets.base import Target
 from .ablations import ablated, comparison, comparison_table
 from .figures import PLAIN, group_table, in_words, table
@@ -24,7 +25,7 @@ TUNED_ON = 2
 
 def add_command(commands: Any) -> None:
     """Register `bench` with the command line."""
-    from ..cli import add_model_options
+    from ..options import add_model_options
     from .formats import FORMATS
 
     bench = commands.add_parser(
@@ -122,7 +123,7 @@ def _rows(out: Path) -> Path:
 
 def _bench(options: argparse.Namespace) -> int:
     """One model on one suite."""
-    from ..cli import load_from
+    from ..options import load_from
 
     for option in ("max_new_tokens", "limit", "repeats"):
         value = getattr(options, option)
@@ -182,7 +183,7 @@ def _runners(
     options: argparse.Namespace, target: Target, samples: Sequence[Sample], names: Sequence[str]
 ) -> tuple[dict[str, Runner], dict[str, Any]]:
     """What is to be measured, and what is to be said of other libraries."""
-    from ..cli import drafter_from
+    from ..options import drafter_from
 
     runners: dict[str, Runner] = {}
     if options.ablations:
@@ -235,15 +236,3 @@ def _write(result: dict[str, Any], options: argparse.Namespace) -> None:
         from .report import page
 
         options.report.write_text(page(result), encoding="utf-8")
-
-
-def try_out(path: Path) -> None:
-    """Open a file for writing, what it holds untouched. Raises ValueError with one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
-        path.open("a").close()
-        if not there:  # a command that is refused afterwards leaves nothing behind
-            path.unlink()
-    except OSError as error:
-        raise ValueError(f"The report cannot be written to {path}: {error.strerror}.") from None

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..trace import LevelCount, add_levels
+from ..trace import SourceCount, add_counts
 from .bootstrap import interval, rounded
 
 PLAIN = "autoregressive"
@@ -68,9 +68,9 @@ def _figures(mine: Answers, plain: Answers | None) -> dict[str, Any]:
     timed = [step for step in steps if step[3] > 0]
     packed = [step[0] for step in steps if step[0]]
     differences = [r["first_difference"] for r in firsts if r["first_difference"] is not None]
-    levels: dict[str, LevelCount] = {}
+    sources: dict[str, SourceCount] = {}
     for row in firsts:
-        levels = add_levels(levels, {k: LevelCount(*v) for k, v in row["levels"].items()})
+        sources = add_counts(sources, {k: SourceCount(*v) for k, v in row["sources"].items()})
     speedup, speedup_95 = _speedup(mine, plain)
     per_sample = list(sums.values())
     return {
@@ -95,9 +95,9 @@ def _figures(mine: Answers, plain: Answers | None) -> dict[str, Any]:
         "draft_ms": _median([s[2] for s in timed]),
         "verify_ms": _median([s[3] for s in timed]),
         "observe_ms": _median([s[4] for s in timed]),
-        "levels": {
+        "sources": {
             k: {"lookups": v.lookups, "hits": v.hits, "accepted": v.accepted}
-            for k, v in levels.items()
+            for k, v in sources.items()
         },
         "answers": len(firsts),
     }

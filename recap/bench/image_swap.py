@@ -3,7 +3,7 @@
     python -m recap bench --image-swap [--suite demo] [--model demo] [--out FILE.json]
 
 Recap answers each question. The conversation is then read again with another image of the same kind, resized
-to the size of its own so that every token keeps its place, and the target is led along the true answer: its
+to the size of its own so that every token keeps its place, and the target is teacher_forced along the true answer: its
 most probable token is compared with the true one at every place (with both images, so that low bits of
 another pass shape do not count as changes). A step belongs to the place where its root stands, that is
 to the first token that it had to get right. It was rejected whole, accepted in part, or accepted whole
@@ -24,7 +24,7 @@ from typing import Any
 from PIL import Image
 from tqdm import tqdm
 
-from ..compare import answer_apart, led
+from ..compare import answer_on_fork, teacher_forced
 from ..conversation import Conversation
 from ..drafters import Drafter
 from ..targets.base import Target
@@ -83,12 +83,12 @@ def trace_sample(
             conversation.prefill(seed=drafter.seeds, top_k=drafter.top_k)
         if len(own.ids) != len(other.ids):
             raise ValueError("The other image takes another number of tokens.")
-        answer = answer_apart(own, drafter, max_new_tokens=limit, record=True)
+        answer = answer_on_fork(own, drafter, max_new_tokens=limit, record=True)
         steps = list(answer)
         assert answer.turn is not None
         ids = answer.turn.token_ids
         own.adopt(answer.conversation)
-        pairs = zip(led(true, ids), led(other, ids), strict=True)
+        pairs = zip(teacher_forced(true, ids), teacher_forced(other, ids), strict=True)
         changes = [one != two for one, two in pairs]
         at, described = 1, []
         for step in steps:
@@ -97,7 +97,7 @@ def trace_sample(
             described.append(
                 {
                     "index": step.index,
-                    "rows": step.rows,
+                    "packed_tokens": step.packed_tokens,
                     "accepted": len(step.accepted),
                     "outcome": outcome(step),
                     "image_changes": here[0],
@@ -187,7 +187,7 @@ def table(report: dict[str, Any]) -> str:
 
 def run_image_swap(options: argparse.Namespace, samples: Sequence[Sample]) -> int:
     """`python -m recap bench --image-swap`."""
-    from ..cli import drafter_from, load_from
+    from ..options import drafter_from, load_from
 
     target = load_from(options)
     if not target.sees_images:

@@ -36,6 +36,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..drafters import DECODERS
+from ..options import try_out
 from .load_client import App, Asked
 from .suites import Sample, load_suite
 
@@ -306,7 +307,6 @@ def add_command(commands: Any) -> None:
 
 def run_load(options: argparse.Namespace) -> int:
     """`python -m recap load`."""
-    from .command import try_out
 
     decoders = [d.strip() for d in options.decoders.split(",") if d.strip()]
     wrong = [d for d in decoders if d not in DECODERS]

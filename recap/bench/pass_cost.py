@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from ..cli import add_model_options, load_from
+from ..options import add_model_options, load_from, try_out
 from ..pass_timing import CONTEXT, measure_pass_cost
 from ..pass_timing import ROWS as SIZING_ROWS
 from ..targets.captured import StaticPass
@@ -161,8 +161,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.context < 1 or options.goal <= 0 or (options.bandwidth or 1.0) <= 0:
             raise ValueError("--context, --goal and --bandwidth must be above 0.")
         if options.out is not None:
-            from .command import try_out
-
             try_out(options.out)
         target = _shape(options) if options.shape else load_from(options)
         speed = options.bandwidth and 1e9 * options.bandwidth

@@ -142,7 +142,7 @@ def _samples(report: dict[str, Any]) -> Plot | None:
 
 
 def _levels(report: dict[str, Any]) -> Plot | None:
-    some = {n: f["levels"] for n, f in report["decoders"].items() if f["answers"] and f["levels"]}
+    some = {n: f["sources"] for n, f in report["decoders"].items() if f["answers"] and f["sources"]}
     if not some:
         return None
     levels = list(dict.fromkeys(level for counts in some.values() for level in counts))

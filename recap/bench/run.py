@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..compare import gap
+from ..compare import divergence
 from ..conversation import Conversation
 from ..targets.base import Target
 from .figures import PLAIN, figures, groups
@@ -92,7 +92,7 @@ def report(
     """The benchmark's object from its rows."""
     failed = [row for row in rows if "error" in row]
     answers = [row for row in rows if "error" not in row]
-    hidden = ("token_ids", "steps", "levels")
+    hidden = ("token_ids", "steps", "sources")
     return {
         "model": target.name,
         "device": target.device,
@@ -223,7 +223,7 @@ def _row(outcome: Outcome, difference: dict[str, Any] | None, *, compared: bool)
         "first_difference": difference,
         "token_ids": list(outcome.token_ids),
         "steps": [list(step) for step in outcome.passes],
-        "levels": {k: [v.lookups, v.hits, v.accepted] for k, v in outcome.levels.items()},
+        "sources": {k: [v.lookups, v.hits, v.accepted] for k, v in outcome.sources.items()},
     }
 
 
@@ -231,7 +231,7 @@ def _difference(
     conversation: Conversation, outcome: Outcome, plain: Outcome | None
 ) -> dict[str, Any] | None:
     """Where an answer parts from the plain one: place from 0, distance of the two logits there, plain text."""
-    apart = None if plain is None else gap(conversation, outcome.token_ids, plain.token_ids)
+    apart = None if plain is None else divergence(conversation, outcome.token_ids, plain.token_ids)
     if apart is None:
         return None
     return {"token": apart.place - 1, "margin": _rounded(apart.logits), "text": plain.text[:80]}

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ..compare import answer_apart
+from ..compare import answer_on_fork
 from ..conversation import Conversation
 from ..drafters import Drafter
-from ..trace import LevelCount
+from ..trace import SourceCount
 
 
 class Pass(NamedTuple):
     """One decoding pass: packed rows, tokens it gave, and milliseconds (0.0 where a peer hides them)."""
 
-    rows: int
+    packed_tokens: int
     emitted: int
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -39,7 +39,7 @@ class Outcome:
     decode_s: float
     passes: tuple[Pass, ...]
     prefill_tokens: int = 1
-    levels: dict[str, LevelCount] = field(default_factory=dict)
+    sources: dict[str, SourceCount] = field(default_factory=dict)
     twin: Conversation | None = None
 
 
@@ -82,10 +82,10 @@ class EngineRunner:
     def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
         if self.cold:
             self.drafter.reset()
-        answer = answer_apart(conversation, self.drafter, max_new_tokens=max_new_tokens)
+        answer = answer_on_fork(conversation, self.drafter, max_new_tokens=max_new_tokens)
         passes = tuple(
             Pass(
-                s.rows,
+                s.packed_tokens,
                 len(s.token_ids),
                 round(1e3 * s.draft_s, 4),
                 round(1e3 * s.verify_s, 4),
@@ -101,7 +101,7 @@ class EngineRunner:
             turn.prefill_s,
             turn.decode_s,
             passes,
-            levels=turn.levels,
+            sources=turn.sources,
             twin=answer.conversation,
         )
 

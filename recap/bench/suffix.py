@@ -10,7 +10,7 @@ from typing import Any
 
 from ..drafters.tree import ROOT, CandidateTree, TreeBuilder
 from ..predictions import Predictions
-from ..trace import LevelCount
+from ..trace import SourceCount
 
 
 class SuffixDrafter:
@@ -94,5 +94,5 @@ class SuffixDrafter:
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
-        return {"lookup": LevelCount(1, int(len(tree) > 1), len(accepted))}
+    ) -> dict[str, SourceCount]:
+        return {"lookup": SourceCount(1, int(len(tree) > 1), len(accepted))}

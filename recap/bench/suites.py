@@ -28,7 +28,7 @@ class Sample:
 
     def pictures(self) -> list[Image.Image]:
         """The images, read. Raises ValueError with one sentence."""
-        from ..cli import open_image
+        from ..targets.images import open_image
 
         return [
             open_image(str(image)) if isinstance(image, Path) else _inline(image, self.id)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ..predictions import Predictions
-from ..trace import LevelCount
+from ..trace import SourceCount
 from .tree import CandidateTree
 
 
@@ -46,13 +46,13 @@ class Drafter(Protocol):
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
         """A tree rooted at the last confirmed token, of depth at most `limit` (0: the root alone).
 
-        `record`: fill in each node's votes.
+        `record`: fill in each node's contributions.
         """
         ...
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
+    ) -> dict[str, SourceCount]:
         """Learn from the verified tree (row i of `predictions` belongs to packed row i).
 
         Called before `confirm` of the same pass. Returns this pass's counts per level.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..predictions import Predictions
-from ..trace import LevelCount
+from ..trace import SourceCount
 from .tree import CandidateTree
 
 
@@ -38,5 +38,5 @@ class AutoregressiveDrafter:
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
+    ) -> dict[str, SourceCount]:
         return {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..predictions import Predictions
-from ..trace import LevelCount
+from ..trace import SourceCount
 from .suffix_lookup import SuffixLookup, copy_on
-from .tree import CandidateTree, Vote
+from .tree import CandidateTree, Contribution
 
 
 class PromptLookupDrafter:
@@ -49,15 +49,15 @@ class PromptLookupDrafter:
             del tokens[ends[0] :]
             self._lookups = ends[0]
         rows = len(tokens) + 1
-        votes = (Vote("lookup", 1.0, 1.0, 1.0),) if record else ()
+        contributions = (Contribution("lookup", 1.0, 1.0, 1.0),) if record else ()
         return CandidateTree.packed(
             [self._last, *tokens],
             list(range(-1, rows - 1)),
             list(range(rows)),
-            lambda: [("lookup", 1.0, 0, votes)] * (rows - 1),
+            lambda: [("lookup", 1.0, 0, contributions)] * (rows - 1),
         )
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
-        return {"lookup": LevelCount(self._lookups, len(tree) - 1, len(accepted))}
+    ) -> dict[str, SourceCount]:
+        return {"lookup": SourceCount(self._lookups, len(tree) - 1, len(accepted))}

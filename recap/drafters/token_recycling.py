@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..predictions import Predictions
-from ..trace import LevelCount
+from ..trace import SourceCount
 from .base import marks
 from .jit import kernel, maker
 from .recap.grow import usable
@@ -193,8 +193,8 @@ class TokenRecyclingDrafter:
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
+    ) -> dict[str, SourceCount]:
         rows = confirmed_first(len(tree), np.array(accepted, np.int64))
         top_ids = np.ascontiguousarray(predictions.top_ids, np.int64)
         recycle(self.table, self.valid, np.array(tree.tokens, np.int64), rows, top_ids)
-        return {"table": LevelCount(self._lookups, self._hits, len(accepted))}
+        return {"table": SourceCount(self._lookups, self._hits, len(accepted))}

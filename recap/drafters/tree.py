@@ -17,10 +17,10 @@ ROOT = 0
 """Packed row of the root: the last confirmed token, which has no KV entry yet."""
 
 
-Behind = Callable[[int], dict[str, list[tuple[int, float]]]]
+StoredPredictions = Callable[[int], dict[str, list[tuple[int, float]]]]
 
 
-class Vote(NamedTuple):
+class Contribution(NamedTuple):
     """What one source said about one candidate where it was proposed.
 
     `weight` is the source's share in the mixture at that place (the shares sum to 1, or less where the
@@ -29,7 +29,7 @@ class Vote(NamedTuple):
     the entropy confidence of the whole row (1 = one certain token, 0 = flat).
     """
 
-    level: str
+    source: str
     weight: float
     probability: float
     confidence: float
@@ -48,7 +48,7 @@ class Node(NamedTuple):
     source: str
     score: float
     rank: int = 0
-    votes: tuple[Vote, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
 
 
 @maker
@@ -105,11 +105,11 @@ class CandidateTree:
     ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
     """
 
-    __slots__ = ("_behind", "_children", "_details", "_nodes", "depths", "parents", "tokens")
+    __slots__ = ("_children", "_details", "_nodes", "_stored", "depths", "parents", "tokens")
 
     def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
         self._nodes: tuple[Node, ...] | None = tuple(nodes)
-        self._behind: Behind | None = None
+        self._stored: StoredPredictions | None = None
         self.tokens: list[int] = [root, *[n.token for n in nodes]]
         self.parents: list[int] = [-1, *[n.parent for n in nodes]]
         self.depths: list[int] = [0, *[n.depth for n in nodes]]
@@ -131,15 +131,15 @@ class CandidateTree:
         parents: list[int],
         depths: list[int],
         details: Callable[[], Iterable[tuple]],
-        behind: Behind | None = None,
+        behind: StoredPredictions | None = None,
     ) -> CandidateTree:
         """From columns that are right, the root's row first (parent -1, depth 0).
 
-        details: the (source, score, rank, votes) of each candidate; called when `nodes` is first read.
+        details: the (source, score, rank, contributions) of each candidate; called when `nodes` is first read.
         behind: see the method of that name.
         """
         tree = cls.__new__(cls)
-        tree._nodes, tree._details, tree._behind = None, details, behind
+        tree._nodes, tree._details, tree._stored = None, details, behind
         tree.tokens, tree.parents, tree.depths = tokens, parents, depths
         tree._children = tree._by_token()
         return tree
@@ -154,12 +154,12 @@ class CandidateTree:
             self._nodes = tuple([Node(t, p, d, *rest) for t, p, d, rest in columns])
         return self._nodes
 
-    def behind(self, row: int) -> dict[str, list[tuple[int, float]]]:
+    def stored(self, row: int) -> dict[str, list[tuple[int, float]]]:
         """What was known about the token after a packed row: by source its (token, probability), best first.
 
         "mixed" is what they came to. Empty where nothing was asked, or recorded.
         """
-        return {} if self._behind is None else self._behind(row)
+        return {} if self._stored is None else self._stored(row)
 
     def __len__(self) -> int:
         """Rows of the packed pass, the root included."""
@@ -203,7 +203,7 @@ class TreeBuilder:
     def __init__(self, root: int) -> None:
         # one entry a handle, the root's first
         self._tokens, self._parents, self._depths, self._scores = [root], [-1], [0], [1.0]
-        self._details: list[tuple[str, float, int, tuple[Vote, ...]]] = []
+        self._details: list[tuple[str, float, int, tuple[Contribution, ...]]] = []
         self._index: dict[tuple[int, int], int] = {}
         self._fanout = [0]
 
@@ -212,7 +212,13 @@ class TreeBuilder:
         return len(self._tokens) - 1
 
     def add(
-        self, parent: int, token: int, *, source: str, score: float, votes: tuple[Vote, ...] = ()
+        self,
+        parent: int,
+        token: int,
+        *,
+        source: str,
+        score: float,
+        contributions: tuple[Contribution, ...] = (),
     ) -> int:
         """Add a candidate under handle `parent` (ROOT or an earlier return value) -> its handle.
 
@@ -226,7 +232,7 @@ class TreeBuilder:
         self._parents.append(parent)
         self._depths.append(self._depths[parent] + 1)
         self._scores.append(score)
-        self._details.append((source, score, self._fanout[parent], votes))
+        self._details.append((source, score, self._fanout[parent], contributions))
         self._fanout[parent] += 1
         self._fanout.append(0)
         return handle

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..server.session import TurnRecord
-from ..trace import LEVELS, LevelCount
+from ..trace import SOURCES, SourceCount
 
 DECODER_NAMES = {
     "recap": "Recap",
@@ -48,15 +48,15 @@ DASHES = {
 }
 
 
-def level_counts(turns: list[TurnRecord]) -> list[tuple[str, LevelCount]]:
+def level_counts(turns: list[TurnRecord]) -> list[tuple[str, SourceCount]]:
     """Recap's levels, then Token Recycling's table, summed over the turns, as far as these ran."""
-    total: dict[str, LevelCount] = {}
+    total: dict[str, SourceCount] = {}
     for record in turns:
-        for decoder, levels in (("recap", LEVELS), ("token_recycling", ("table",))):
+        for decoder, levels in (("recap", SOURCES), ("token_recycling", ("table",))):
             if decoder in record.runs:
-                counted = record.runs[decoder].levels
+                counted = record.runs[decoder].sources
                 for name in levels:
-                    total[name] = total.get(name, LevelCount()) + counted.get(name, LevelCount())
+                    total[name] = total.get(name, SourceCount()) + counted.get(name, SourceCount())
     return list(total.items())
 
 
@@ -157,11 +157,11 @@ def accepted_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
 def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
     """Hits per look-up, turn by turn: the memories warming up over the conversation."""
     figure = go.Figure()
-    for level in (*LEVELS, "table"):
+    for level in (*SOURCES, "table"):
         decoder = "token_recycling" if level == "table" else "recap"
         points = []
         for number, record in enumerate(turns, start=1):
-            count = record.runs[decoder].levels.get(level) if decoder in record.runs else None
+            count = record.runs[decoder].sources.get(level) if decoder in record.runs else None
             if count is not None and count.lookups:
                 points.append((number, 100 * count.hits / count.lookups))
         if points:

@@ -10,7 +10,7 @@ import gradio as gr
 from ..drafters.recap.config import RecapConfig
 from ..server.session import RecapSettings
 
-LEVELS = ("3-token key", "2-token key", "1-token key", "lookup", "runner-up")
+SOURCES = ("3-token key", "2-token key", "1-token key", "lookup", "runner-up")
 DEFAULT = RecapConfig()
 
 
@@ -46,15 +46,15 @@ def panel(max_new_tokens: int) -> list[Any]:
         weights = [
             gr.Slider(0.05, 1, value=w, step=0.05, label=f"Weight of the {name}", info=info)
             for w, name, info in (
-                (w3, LEVELS[0], "Exact but rarely there."),
-                (w2, LEVELS[1], "In between."),
-                (w1, LEVELS[2], "Always there, least exact."),
+                (w3, SOURCES[0], "Exact but rarely there."),
+                (w2, SOURCES[1], "In between."),
+                (w1, SOURCES[2], "Always there, least exact."),
             )
         ]
     with gr.Row():
         levels = gr.CheckboxGroup(
-            list(LEVELS),
-            value=list(LEVELS),
+            list(SOURCES),
+            value=list(SOURCES),
             label="Sources in use",
             info="Switch one off to see what it adds.",
         )
@@ -88,7 +88,7 @@ def read(values: Sequence[Any]) -> RecapSettings:
     budget, depth, _, w3, w2, w1, levels, confidence, fit, warm = values
     weights = (w3, w2, w1)
     used = tuple(
-        float(w) if name in levels else 0.0 for w, name in zip(weights, LEVELS, strict=False)
+        float(w) if name in levels else 0.0 for w, name in zip(weights, SOURCES, strict=False)
     )
     config = RecapConfig(
         budget=int(budget),

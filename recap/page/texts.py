@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..compare import Gap, first_difference
+from ..compare import Divergence, first_difference
 from ..server.actions import compared_tokens, reference_of, runs_of
 from ..server.session import Session, TurnRecord
 from ..targets.base import Target
@@ -166,7 +166,7 @@ def identical_line(record: TurnRecord) -> str:
     for decoder, turn in runs.items():
         place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
         if place is not None:
-            gap = record.gaps.get(decoder, Gap(place + 1))
+            gap = record.divergences.get(decoder, Divergence(place + 1))
             wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(gap)}")
     if not wrong:
         return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({len(runs)} runs, token for token)</p>'
@@ -181,10 +181,10 @@ def identical_line(record: TurnRecord) -> str:
     )
 
 
-def differs(gap: Gap) -> str:
+def differs(gap: Divergence) -> str:
     """The first difference in words.
 
-    >>> differs(Gap(37, 0.0021))
+    >>> differs(Divergence(37, 0.0021))
     'first difference at token 37, margin 0.0021 between the two logits'
     """
     said = f"first difference at token {gap.place}"

@@ -12,7 +12,7 @@ from functools import partial
 
 from PIL.Image import Image
 
-from ..compare import answer_apart, gap, led
+from ..compare import answer_on_fork, divergence, teacher_forced
 from ..conversation import Conversation
 from ..drafters import DECODERS
 from ..page.messages import clean
@@ -162,15 +162,15 @@ def compare(
 
 def note_gaps(session: Session, record: TurnRecord) -> None:
     """Where runs of a turn differ: how close the choice was. The reference is plain decoding."""
-    record.gaps.clear()
+    record.divergences.clear()
     name, reference = reference_of(record)
     limit = compared_tokens(record)
     for decoder, turn in runs_of(record).items():
         if decoder == name:
             continue
         ids, other = turn.token_ids[:limit], reference.token_ids[:limit]
-        if (found := gap(session.conversation, ids, other)) is not None:
-            record.gaps[decoder] = found
+        if (found := divergence(session.conversation, ids, other)) is not None:
+            record.divergences[decoder] = found
 
 
 def runs_of(record: TurnRecord) -> dict[str, Turn]:
@@ -220,7 +220,7 @@ def untraced(session: Session) -> None:
             return
         record = session.turns[-1]
         answer_ = session.running(
-            answer_apart(
+            answer_on_fork(
                 session.conversation,
                 session.as_before(record, "recap"),
                 max_new_tokens=compared_limit(record.runs[record.decoder]),
@@ -236,7 +236,7 @@ def image_changes(session: Session, other: Image, title: str) -> tuple[int, int]
     """Where would another image change the last answer? -> (tokens that it changes, tokens).
 
     other: the image that stands in for each of the conversation's, resized to its size so that every token
-    keeps its place. The target is led along what was said, with both images, and its choices are compared
+    keeps its place. The target is teacher_forced along what was said, with both images, and its choices are compared
     (see `recap.bench.image_swap`). What was found is a line of the turn's trace. Raises ValueError
     with one sentence if there is nothing to swap.
     """
@@ -254,7 +254,9 @@ def image_changes(session: Session, other: Image, title: str) -> tuple[int, int]
                     ids = turn.runs[turn.decoder].token_ids
                     true.ask(message.text, message.images)
                     swapped.ask(message.text, [other.resize(i.size) for i in message.images])
-                    pairs = zip(led(true, ids), led(swapped, ids), strict=True)
+                    pairs = zip(
+                        teacher_forced(true, ids), teacher_forced(swapped, ids), strict=True
+                    )
                     changes = [one != two for one, two in pairs]
                     if session.interrupts != seen:
                         raise ValueError("Stopped before it was known.")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compare import Gap
+from ..compare import Divergence
 from ..conversation import Conversation
 from ..drafters import Drafter, make_drafter
 from ..drafters.recap.config import RecapConfig
@@ -99,7 +99,7 @@ class TurnRecord:
     clocks: dict[str, Clock] = field(default_factory=dict)
     before: dict[str, Drafter] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
-    gaps: dict[str, Gap] = field(default_factory=dict)
+    divergences: dict[str, Divergence] = field(default_factory=dict)
     again: Turn | None = None
     untraced: Turn | None = None
     trace: str = ""

@@ -90,13 +90,13 @@ class Target(Protocol):
         ids: Sequence[int],
         segment: Segment,
         *,
-        rows: Sequence[int],
+        positions: Sequence[int],
         top_k: int,
     ) -> Predictions:
         """Run ids[state.length:] through the model, filling the cache.
 
         ids: all tokens of the conversation, ending with segment.ids (the part in front of them that is
-        not yet in the cache may be the last answer's final token). rows: absolute positions
+        not yet in the cache may be the last answer's final token). positions: absolute positions
         (ascending, all >= state.length, the last one len(ids) - 1) whose predictions are wanted.
         Afterwards state.length == len(ids). To fill a new cache from an old conversation, replay its
         segments one by one, each with all ids up to its end.
@@ -118,7 +118,7 @@ class Target(Protocol):
         """
         ...
 
-    def keep(self, state: KVState, rows: Sequence[int]) -> None:
+    def compact(self, state: KVState, rows: Sequence[int]) -> None:
         """Keep these packed rows of the last pass (ascending, row 0 first) and drop the others.
 
         state.length grows by len(rows).

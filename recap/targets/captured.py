@@ -136,7 +136,7 @@ class StaticPass:
             graph.replay()
         return packed[: len(tokens)]
 
-    def keep(self, state: KVState, rows: Sequence[int]) -> None:
+    def compact(self, state: KVState, rows: Sequence[int]) -> None:
         """Keep these rows of the last pass: move them up in the store, add them to the cache."""
         start, stop = state.length, state.length + len(rows)
         if rows[-1] == len(rows) - 1:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 WIDEST = 200
 """Qwen's resize rule refuses a side ratio above this."""
@@ -52,3 +53,22 @@ def refuse_thin(image: Image.Image) -> None:
             f"The image is {wide} x {high} pixels, and this model takes at most {WIDEST} to 1: "
             "crop it or add a margin."
         )
+
+
+def open_image(path: str) -> Image.Image:
+    """The picture in a file, fully read. Raises ValueError with one sentence."""
+    try:
+        # Pillow's remarks on large or damaged files say less than the sentences below
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:
+            picture.load()
+            return to_rgb(picture)
+    except FileNotFoundError:
+        raise ValueError(f"There is no image file {path}.") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a directory, not an image file.") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"{path} has too many pixels: make it smaller.") from None
+    except UnidentifiedImageError:
+        raise ValueError(f"{path} is not an image: use a PNG, JPEG, WebP or GIF file.") from None
+    except (OSError, SyntaxError, ValueError):
+        raise ValueError(f"{path} cannot be read as an image; it may be damaged.") from None

@@ -135,7 +135,7 @@ class KVCache(Cache):
             its.length = mine.length
         return twin
 
-    def keep(self, confirmed: int, rows: Sequence[int]) -> None:
+    def compact(self, confirmed: int, rows: Sequence[int]) -> None:
         """Of the rows behind the first `confirmed`, keep these (ascending, counted from 0), drop the rest.
 
         Moves only what is not in place: [0, 1, 2, 7] moves one row, [0, 1, 2] none.

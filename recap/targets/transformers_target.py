@@ -177,23 +177,23 @@ class TransformersTarget:
         ids: Sequence[int],
         segment: Segment,
         *,
-        rows: Sequence[int],
+        positions: Sequence[int],
         top_k: int,
     ) -> Predictions:
         """See `Target.prefill`."""
         offset = len(ids) - len(segment.ids)
-        assert rows[0] >= state.length, "rows of the new part"
-        assert rows[-1] == len(ids) - 1, "the last row is the prompt's end"
+        assert positions[0] >= state.length, "positions of the new part"
+        assert positions[-1] == len(ids) - 1, "the last position is the prompt's end"
         with self.lock:
             self.crop(state, state.length)  # an interrupted pass may have left rows or images
             packed = []
             if segment.images and state.length < offset:
                 # The last answer's final token first: whatever it is, it is no placeholder here.
-                early = [row for row in rows if row < offset]
+                early = [at for at in positions if at < offset]
                 packed += self._chunk(state, ids[:offset], {}, early, top_k)
-                rows = rows[len(early) :]
+                positions = positions[len(early) :]
             state.extra["images"] += self._spans(segment, offset)
-            packed += self._chunk(state, ids, segment.inputs, rows, top_k)
+            packed += self._chunk(state, ids, segment.inputs, positions, top_k)
             return logits.unpack(torch.cat(packed))
 
     def _chunk(
@@ -250,14 +250,14 @@ class TransformersTarget:
             ).last_hidden_state
             return logits.unpack(logits.pack(self._head(hidden[0]), top_k))
 
-    def keep(self, state: KVState, rows: Sequence[int]) -> None:
+    def compact(self, state: KVState, rows: Sequence[int]) -> None:
         """See `Target.keep`."""
         assert rows[0] == 0, "the root is always kept"
         with self.lock, torch.inference_mode():
             if self._static is not None:
-                self._static.keep(state, rows)
+                self._static.compact(state, rows)
             else:
-                state.cache.keep(state.length, rows)
+                state.cache.compact(state.length, rows)
         state.length += len(rows)
 
     def crop(self, state: KVState, length: int) -> None:

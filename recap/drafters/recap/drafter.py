@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ...predictions import Predictions
-from ...trace import LEVELS, LevelCount
+from ...trace import SOURCES, SourceCount
 from ..base import marks
 from ..jit import EMPTY
 from ..suffix_lookup import SuffixLookup
-from ..tree import Behind, CandidateTree, Vote, pack
+from ..tree import CandidateTree, Contribution, StoredPredictions, pack
 from .acceptance import Acceptance
 from .config import RecapConfig
 from .grow import CLASSES, LOOKUP, NONE, ONE, THREE, TWO, Grown, grow, room_for, rules_of
@@ -168,10 +168,10 @@ class RecapDrafter:
             parents.tolist(),
             grown.nodes["depth"][order].tolist(),
             _details(grown, order[1:], record),
-            self._behind(order) if record else None,
+            self._stored(order) if record else None,
         )
 
-    def _behind(self, order: np.ndarray) -> Behind:
+    def _stored(self, order: np.ndarray) -> StoredPredictions:
         """What the sources know behind each packed row; copied, for both memories move on."""
         grown, k = self._grown, self.top_k
         nodes, sure = grown.nodes[order], grown.sure[order]
@@ -190,12 +190,12 @@ class RecapDrafter:
             if not nodes[row]["open"]:
                 return {}
             known = {
-                LEVELS[level]: _pairs(ids[row], probs[row])
+                SOURCES[level]: _pairs(ids[row], probs[row])
                 for level, (ids, probs) in enumerate(said)
                 if sure[row, level] >= 0.0
             }
             if sure[row, LOOKUP] >= 0.0:
-                known[LEVELS[LOOKUP]] = [(int(nodes[row]["continuation"]), 1.0)]
+                known[SOURCES[LOOKUP]] = [(int(nodes[row]["continuation"]), 1.0)]
             if count := min(nodes[row]["count"], k):
                 known["mixed"] = _pairs(*(column[row, :count] for column in mixed))
             return known
@@ -204,7 +204,7 @@ class RecapDrafter:
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
-    ) -> dict[str, LevelCount]:
+    ) -> dict[str, SourceCount]:
         order = self._order[: len(tree)]
         if tree.tokens is not self._tokens:
             # not grown here: its rows count, the places behind them do not
@@ -231,7 +231,9 @@ class RecapDrafter:
                 self._spare,
             )
         self._keep_likely(predictions, accepted[-1] if len(accepted) else 0)
-        return {level: LevelCount(*row) for level, row in zip(LEVELS, counts.tolist(), strict=True)}
+        return {
+            level: SourceCount(*row) for level, row in zip(SOURCES, counts.tolist(), strict=True)
+        }
 
     def _keep_likely(self, predictions: Predictions, row: int) -> None:
         """The prediction at the place where the next root comes, for the runners-up."""
@@ -255,7 +257,7 @@ def _pairs(ids: np.ndarray, probs: np.ndarray) -> list[tuple[int, float]]:
 
 
 def _details(grown: Grown, handles: np.ndarray, record: bool) -> Callable[[], Iterable[tuple]]:
-    """The (source, score, rank, votes) of these nodes, made when they are asked for.
+    """The (source, score, rank, contributions) of these nodes, made when they are asked for.
 
     Copies what it needs: the arrays serve the next tree.
     """
@@ -266,17 +268,17 @@ def _details(grown: Grown, handles: np.ndarray, record: bool) -> Callable[[], It
             for score, rank in zip(scores.tolist(), ranks.tolist(), strict=True)
         ]
     above = grown.nodes["parent"][handles]
-    said = grown.votes[handles], grown.weights[above], grown.sure[above]
+    said = grown.contributions[handles], grown.weights[above], grown.sure[above]
 
     def made() -> Iterable[tuple]:
         sources = (said[0] * said[1]).argmax(axis=1)
         columns = (scores, ranks, sources, *said)
         for score, rank, source, *by_level in zip(*(c.tolist() for c in columns), strict=True):
-            votes = [
-                Vote(level, weight, probability, sure)
-                for level, probability, weight, sure in zip(LEVELS, *by_level, strict=True)
+            contributions = [
+                Contribution(level, weight, probability, sure)
+                for level, probability, weight, sure in zip(SOURCES, *by_level, strict=True)
                 if sure >= 0.0
             ]
-            yield LEVELS[source], score, rank, tuple(votes)
+            yield SOURCES[source], score, rank, tuple(contributions)
 
     return made

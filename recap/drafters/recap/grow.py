@@ -23,8 +23,8 @@ NONE = -1
 place whose sources are not mixed yet."""
 
 THREE, TWO, ONE, LOOKUP, RUNNER_UP = range(5)
-"""Sources, in the order of `trace.LEVELS`."""
-SOURCES = 5
+"""Sources, in the order of `trace.SOURCES`."""
+N_SOURCES = 5
 
 _MATCHES = (0, 1, 2, 3, 4, 4, 5, 5, 5, 6)
 """Class of a lookup's match by its length, the last repeats."""
@@ -108,9 +108,9 @@ class Grown(NamedTuple):
 
     nodes: np.ndarray  # NODE
     slots: np.ndarray  # int64 [nodes, 3], where a place's rows lie, -1: no row
-    votes: np.ndarray  # float64 [nodes, SOURCES], what each source gave the token
-    sure: np.ndarray  # float64 [nodes, SOURCES], confidence of a place's sources, -1: no answer
-    weights: np.ndarray  # float64 [nodes, SOURCES], their shares in the mixture
+    contributions: np.ndarray  # float64 [nodes, N_SOURCES], what each source gave the token
+    sure: np.ndarray  # float64 [nodes, N_SOURCES], confidence of a place's sources, -1: no answer
+    weights: np.ndarray  # float64 [nodes, N_SOURCES], their shares in the mixture
     ranked: np.ndarray  # int64 [nodes, 3 k + 1], a place's tokens by mixed probability
     mixed: np.ndarray  # float64 [nodes, 3 k + 1], these
     # a heap of ENTRY: best score first, then the older parent, then the smaller token
@@ -124,7 +124,7 @@ def room_for(budget: int, top_k: int) -> Grown:
     return Grown(
         np.zeros(nodes, NODE),
         np.zeros((nodes, 3), np.int64),
-        *(np.zeros((nodes, SOURCES)) for _ in range(3)),
+        *(np.zeros((nodes, N_SOURCES)) for _ in range(3)),
         np.zeros((nodes, tokens), np.int64),
         np.zeros((nodes, tokens)),
         # a place enters once, and each of its children once, when the one before has left
@@ -156,7 +156,7 @@ def open_place(tree, rules, memory, ring, text, blocked, at):
     tree.nodes[at].open, tree.nodes[at].count, tree.nodes[at].cursor = True, 0, 0
     tree.nodes[at].last = tree.nodes[at].score
     tree.nodes[at].fanout = 0
-    for source in range(SOURCES):
+    for source in range(N_SOURCES):
         tree.sure[at, source], tree.weights[at, source] = -1.0, 0.0
         if source <= ONE:
             tree.slots[at, source] = EMPTY
@@ -265,22 +265,22 @@ def add_node(tree, memory, ring, above, token, probability, score):
     looked_up = token == tree.nodes[above].continuation
     tree.nodes[at].kind = tree.nodes[above].lookup_class if looked_up else tree.nodes[above].class_
     named = 0
-    for source in range(SOURCES):
-        tree.votes[at, source] = 0.0
+    for source in range(N_SOURCES):
+        tree.contributions[at, source] = 0.0
     for level in range(ONE + 1):
         if tree.slots[above, level] >= 0:
             ids, probs = row_of(tree, memory, ring, above, level)
             for i in range(len(ids)):
                 if ids[i] == token:
                     named |= 1 << level
-                    tree.votes[at, level] = probs[i]
+                    tree.contributions[at, level] = probs[i]
                     break
     if looked_up:
         named |= 1 << LOOKUP
-        tree.votes[at, LOOKUP] = 1.0
+        tree.contributions[at, LOOKUP] = 1.0
     if tree.sure[above, RUNNER_UP] >= 0.0:
         named |= 1 << RUNNER_UP
-        tree.votes[at, RUNNER_UP] = probability
+        tree.contributions[at, RUNNER_UP] = probability
     tree.nodes[at].named = named
     tree.nodes[at].first, tree.nodes[at].second = tree.nodes[above].second, tree.nodes[above].token
     return at

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..jit import EMPTY, kernel, maker
 from .acceptance import record
-from .grow import SOURCES, keys_of, usable
+from .grow import N_SOURCES, keys_of, usable
 from .memory import confidence_of, keep_row
 from .mixture import add, rank
 
@@ -117,17 +117,17 @@ def calibrate(tree, ratios, order, parents, accepted):
 
 @maker
 def count(tree, order, accepted):
-    """Look-ups, hits and accepted hits of this tree by source -> int64 [SOURCES, 3]."""
-    counts = np.zeros((SOURCES, 3), np.int64)
+    """Look-ups, hits and accepted hits of this tree by source -> int64 [N_SOURCES, 3]."""
+    counts = np.zeros((N_SOURCES, 3), np.int64)
     for row in range(len(order)):
         at = order[row]
         if at >= 0 and tree.nodes[at].open:
-            for source in range(SOURCES):
+            for source in range(N_SOURCES):
                 counts[source, 0] += (tree.nodes[at].asked >> source) & 1
                 counts[source, 1] += tree.sure[at, source] >= 0.0
     for row in accepted:
         if order[row] >= 0:
-            for source in range(SOURCES):
+            for source in range(N_SOURCES):
                 counts[source, 2] += (tree.nodes[order[row]].named >> source) & 1
     return counts
 
