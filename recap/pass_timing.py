@@ -101,7 +101,7 @@ def _filled(target: Target, usable: Sequence[int], length: int) -> KVState:
     """A cache with so many tokens."""
     ids = [usable[i % len(usable)] for i in range(length)]
     state = target.new_state()
-    target.prefill(state, ids, Segment(tuple(ids)), rows=[length - 1], top_k=0)
+    target.prefill(state, ids, Segment(tuple(ids)), positions=[length - 1], top_k=0)
     return state
 
 
