@@ -1,21 +1,22 @@
 """The demo: `python app.py` serves the page. Settings come from environment variables alone."""
 
+# ruff: noqa: E402  (libraries read these settings when they are imported)
 from __future__ import annotations
-
-import os
-
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # no call to another host
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-os.environ.setdefault(
-    "GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000"
-)  # no table of all events at each
-os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
 
 import argparse
 import atexit
 import logging
+import os
 import shutil
 import tempfile
+import warnings
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # no call to another host
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+# Gradio would keep a table of all events and rebuild it at each one.
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000")
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
+warnings.filterwarnings("ignore", module=r"pydantic\.")  # about Gradio's models, in some versions
 
 from recap.page.launch import VARIABLES, Settings, serve
 from recap.pass_timing import pass_cost
@@ -23,6 +24,7 @@ from recap.server import allocator
 from recap.server.model_loader import ModelLoader
 from recap.server.sessions import Sessions
 from recap.targets import Target, load_target
+from recap.targets.catalogue import bundled
 
 
 def main() -> None:
@@ -43,10 +45,15 @@ def main() -> None:
         atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
 
     def load(name: str, **more: str) -> Target:
+        if name in bundled():  # they load in a second; a bar helps with a large model alone
+            from transformers.utils.logging import disable_progress_bar
+
+            disable_progress_bar()
         target = load_target(name, **more)
         target.max_context = min(target.max_context, settings.max_context or target.max_context)
         return target
 
+    print(f"Loading the model “{settings.model}”.", flush=True)
     loader = ModelLoader(
         settings.model,
         lambda: load(settings.model, **settings.load),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import urllib.request
 from dataclasses import replace
 
 import gradio
@@ -17,6 +18,7 @@ from recap.server.model_loader import ModelLoader
 from recap.server.session import Session, TurnRecord
 from recap.server.sessions import Sessions
 from recap.trace import SourceCount, Turn, parse
+from tests.tools.browser import started_app
 
 from .scripted import ScriptedTarget
 from .ui_traces import synthetic_trace
@@ -230,3 +232,14 @@ def test_the_page_can_be_built_before_the_model_is_there():
     names = {fn.api_name for fn in demo.fns.values() if fn.api_visibility == "public"}
     assert {"chat", "compare", "clear"} <= names
     wait.set()
+
+
+def test_the_app_prints_what_it_does_and_its_address(tmp_path):
+    """Standard output and errors, from the start until the model is loaded and the page was read."""
+    log = tmp_path / "log.txt"
+    with started_app(log, "/healthz", RECAP_MODEL="demo") as (address, _):
+        urllib.request.urlopen(address, timeout=60).close()
+    lines = log.read_text(encoding="utf-8").splitlines()
+    if "Compiling the drafters" in lines[1]:  # once on a machine
+        del lines[1]
+    assert lines == ["Loading the model “demo”.", f"The page is at {address}/ (Ctrl+C stops it)."]

@@ -126,9 +126,12 @@ def serve(
         auth_message="Recap: this server is for people with a name and a password.",
         state_session_capacity=settings.sessions,  # Gradio keeps a copy of the page for each
         ssr_mode=False,
-        quiet=False,
-        prevent_thread_lock=not block,
+        quiet=True,
+        prevent_thread_lock=True,
     )
+    if block:
+        print(f"The page is at {demo.local_url} (Ctrl+C stops it).", flush=True)
+        demo.block_thread()
     return demo
 
 
