@@ -101,6 +101,19 @@ class Conversation:
     def _extra(self) -> dict[str, Any]:
         return self.state.extra if self._cold is None else self._cold.extra
 
+    def close(self) -> None:
+        """Free the KV cache at once. The conversation must not be used afterwards."""
+        self.generation += 1
+        state, self.state = self.state, self.target.new_state()
+        if hasattr(state.cache, "release"):
+            state.cache.release()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def evict(self) -> None:
         """Give the KV cache's memory back; it is filled again when it is needed. Not while answering."""
         if self._cold is None and self.state.length:

@@ -42,7 +42,7 @@ class Answer:
         self.turn: Turn | None = None
         self.steps = 0
         self.sources: dict[str, SourceCount] = {}
-        self.decode_s = 0.0
+        self.decode_s = self.wait_s = 0.0
         self._should_stop = should_stop
         self._stopped = False
         self._finish_reason = "stopped"
@@ -109,6 +109,9 @@ class Answer:
                 yield self._step()
                 if self._stale:
                     raise RuntimeError("The conversation went on while this answer was being made.")
+        except Exception:
+            self._finish_reason = "failed"
+            raise
         finally:
             if not self._stale:  # left half-way, it may be closed long after the next question
                 conversation.finish()
@@ -172,6 +175,7 @@ class Answer:
         )
         self.steps += 1
         self.decode_s += step.seconds
+        self.wait_s += locked - drafted
         self.sources = add_counts(self.sources, sources)
         return step
 
@@ -223,6 +227,7 @@ class Answer:
             passes=self.steps,
             prefill_s=done.seconds + self._begin_s,
             decode_s=self.decode_s,
+            wait_s=self.wait_s,
             finish_reason=self._finish_reason,
             sources=self.sources,
         )

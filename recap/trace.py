@@ -100,7 +100,8 @@ class Turn:
     `token_ids` includes the end-of-answer token if the target emitted one. The first token comes from
     the prefill; `passes` counts the decoding passes after it, so plain decoding has exactly
     (tokens - 1) passes and `tokens_per_pass` 1.0. `decode_s` sums draft, verify and observe times;
-    `prefill_s` holds image encoding, prompt, and what the drafter makes of the prompt. `finish_reason`: "eos", "length" or "stopped".
+    `prefill_s` holds image encoding, prompt, and what the drafter makes of the prompt. `finish_reason`: "eos", "length", "stopped" or
+    "failed" (an error broke the answer off). `wait_s`: seconds that its passes waited for passes of others.
     """
 
     decoder: str
@@ -115,6 +116,7 @@ class Turn:
     prefill_s: float
     decode_s: float
     finish_reason: str
+    wait_s: float = 0.0
     sources: dict[str, SourceCount] = field(default_factory=dict)
 
     @property

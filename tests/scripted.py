@@ -9,7 +9,8 @@ or a wrong compaction changes its answers as it would change a real model's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -107,3 +108,31 @@ class ScriptedTarget:
             if context[-1] in self.eos_ids:
                 break
         return context[len(prompt) :]
+
+
+class HeldTarget(ScriptedTarget):
+    """Its passes wait until the test lets them go."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=3, eos=False)
+        self.go = threading.Event()
+        self.states: list[int] = []
+        """Whose pass it was, by the id of its KV state."""
+
+    @property
+    def passes(self) -> int:
+        """Passes begun so far."""
+        return len(self.states)
+
+    def verify(self, state, *args, **kwargs):
+        self.states.append(id(state))
+        assert self.go.wait(20)
+        return super().verify(state, *args, **kwargs)
+
+
+def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
+    """Wait for what other threads bring about."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.001)

@@ -199,28 +199,25 @@ def test_a_stand_in_is_of_the_same_kind(tmp_path):
 
 
 def test_what_needs_the_image_is_refused_where_there_is_none():
-    session = Session(ScriptedTarget(seed=3, eos=False))
-    with pytest.raises(ValueError, match="Ask something about an image first"):
-        actions.image_changes(session, Image.new("RGB", (9, 9)), "other")
-    for _ in actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=9):
-        pass
-    before = session.turns[-1].trace
-    with pytest.raises(ValueError, match="no image in this conversation"):
-        actions.image_changes(session, Image.new("RGB", (9, 9)), "other")
-    assert session.turns[-1].trace == before
+    session, other = Session(ScriptedTarget(seed=3, eos=False)), Image.new("RGB", (9, 9))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Ask something about an image first"):
+            actions.swap_image(session, other, "other").result()
+        actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=9), str).result()
+    assert session.turns[-1].swap_line == ""
 
 
-def test_progress_is_append_only():
+def test_a_trace_holds_one_run_per_decoder_the_answer_first():
     session = Session(ScriptedTarget(seed=3, eos=False))
-    for _ in actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=50):
-        pass
+    actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=50), str).result()
     trace = session.turns[-1].trace
-    for _ in actions.compare(session):
-        assert session.turns[-1].trace.startswith(trace)
-        trace = session.turns[-1].trace
-    seen = trace
-    kinds = [r["type"] for r in parse(seen)]
-    assert kinds.count("start") == kinds.count("turn") == 4
+    for _ in range(2):
+        actions.compare(session, again=True).result()
+        lines = list(parse(session.turns[-1].trace))
+        assert [line["type"] for line in lines].count("start") == 4
+        assert lines[0]["decoder"] == "recap"
+    actions.compare(session).result()
+    assert session.turns[-1].trace.startswith(trace[: trace.index('"prefill_s"')])
 
 
 def test_the_page_can_be_built_before_the_model_is_there():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +14,12 @@ import pytest
 from recap.page import texts
 from recap.page.examples import load_examples
 from recap.page.handlers import Handlers
+from recap.server import actions
 from recap.server import run as running
 from recap.server.model_loader import ModelLoader
 from recap.server.sessions import Sessions
 
-from .scripted import ScriptedTarget
-from .test_sessions import SlowTarget
+from .scripted import HeldTarget, ScriptedTarget, until
 
 QUESTION = "5 6 7 8 9 5 6 7 8"
 SOMEONE = SimpleNamespace(session_hash="someone", username=None)
@@ -55,12 +57,12 @@ class Page:
         return self.handlers.known(self.id)
 
     def begin(self, text: str, decoder: str = "recap") -> None:
-        for updates in self.handlers.begin({"text": text}, decoder, self.id, SOMEONE, *SETTINGS):
+        for updates in self.handlers.ask({"text": text}, decoder, self.id, SOMEONE, *SETTINGS):
             self.take(updates)
 
     def answer(self) -> list[tuple[str, str, str]]:
-        heard = list(self.handlers.decode(self.id))
-        self.take(self.handlers.finish(self.id))
+        heard = list(self.handlers.answer(self.id))
+        self.take(self.handlers.show(self.id))
         return heard
 
     def compare(self) -> list[tuple[str, str, str]]:
@@ -111,7 +113,7 @@ def test_a_question_is_shown_then_answered_then_compared(page):
     assert page.shows["box"]["value"] is None
     assert page.shows["box"]["stop_btn"] is True
     page.answer()
-    assert page.words()[-1] == page.session.turns[-1].runs["recap"].text
+    assert page.words()[-1] == page.session.turns[-1].answer.text
     assert page.shows["box"]["stop_btn"] is False
     assert "value" not in page.shows["box"]  # what was typed meanwhile stays
     assert page.charts() == set()
@@ -121,20 +123,42 @@ def test_a_question_is_shown_then_answered_then_compared(page):
     assert "levels_all" in page.charts()  # the conversation has more than one turn now
 
 
-def test_beside_a_decoder_only_plain_values_are_sent(monkeypatch):
+def test_next_to_a_decoder_only_plain_values_are_sent(monkeypatch):
     """A component's properties, or a component left out, would cost the decoder 10 ms an update."""
-    monkeypatch.setattr(running, "FIRST_S", 0.05)
-    page = Page(SlowTarget(seed=3, eos=False))
+    monkeypatch.setattr(running, "FIRST_S", 0.01)
+    monkeypatch.setattr(running, "UPDATE_S", 0.01)
+    monkeypatch.setattr(running, "CLOCK_S", 0.01)
+    target = HeldTarget()
+    page = Page(target)
     page.begin(" ".join(["5 6 7"] * 3))
-    answered = page.answer()
-    phases = " ".join(status for _, status, _ in answered)
-    assert "reading 9 tokens" in phases
-    assert "tokens a pass" in phases
-    for heard in (answered, page.compare()):
-        assert heard
-        assert all(isinstance(part, str) for update in heard for part in update)
-    lives = [json.loads(live) for live, _, _ in heard if live]
-    assert all(live["beside"] and live["step"]["nodes"] for live in lives)
+    following = page.handlers.answer(page.id)
+    first = next(following)
+    target.go.set()
+    answered = [first, *following]
+    page.take(page.handlers.show(page.id))
+    assert "reading 9 tokens" in first[1]
+    target.go.clear()
+    comparing = page.handlers.compare(page.id, ["recap", "token_recycling"])
+    compared = [next(comparing), next(comparing)]
+    target.go.set()
+    compared += comparing
+    for updates in (answered, compared):
+        assert all(isinstance(part, str) for update in updates for part in update)
+    assert "waiting" not in compared[-1][1]
+
+
+def test_the_live_update_holds_the_newest_step(monkeypatch):
+    target = HeldTarget()
+    page = Page(target)
+    target.go.set()
+    page.begin(QUESTION)
+    run = actions.answer(page.session, page.handlers.views.of(page.session).take(), str)
+    run.result()
+    live = json.loads(run.progress().live)
+    assert live["tokens"] == 20
+    assert live["step"]["nodes"]
+    assert not live["beside"]
+    assert "tokens per step" in run.progress().phase
 
 
 def test_tree_table_and_charts_follow_clear_and_undo(page):
@@ -186,20 +210,23 @@ def test_stop_before_the_answer_began(page):
     page.handlers.stop(page.id)
     ((live, status, _),) = page.answer()
     assert live == ""
-    assert "stopped before it began" in status
+    assert "Stopped before the answer began" in status
     assert page.session.turns == []
-    assert "stopped before it began" in page.shows["status"]
+    assert "Stopped before the answer began" in page.shows["status"]
     page.ask("7 8")
     assert len(page.session.turns) == 1
 
 
-def test_a_newer_question_keeps_the_stop_button(page):
+def test_a_newer_question_keeps_the_stop_button():
+    target = HeldTarget()
+    page = Page(target)
     page.begin("5 6")
-    decoding = page.handlers.decode(page.id)
+    decoding = page.handlers.answer(page.id)
     next(decoding)
     page.begin("7 8")
+    target.go.set()
     list(decoding)
-    page.take(page.handlers.finish(page.id))  # the first question's, while the second one waits
+    page.take(page.handlers.show(page.id))  # the first question's, while the second one waits
     assert page.shows["box"]["stop_btn"] is True
     page.answer()
     assert page.shows["box"]["stop_btn"] is False
@@ -219,7 +246,7 @@ def test_nothing_to_ask_undo_or_repeat_is_said(page):
 def test_a_chip_asks_at_once_and_keeps_what_was_typed(page):
     event = SimpleNamespace(_data={"text": "5 6"})
     typed = {"text": "my own words", "files": []}
-    for updates in page.handlers.begin_chip(typed, "recap", page.id, SOMEONE, event, *SETTINGS):
+    for updates in page.handlers.ask_chip(typed, "recap", page.id, SOMEONE, event, *SETTINGS):
         page.take(updates)
     assert page.shows["box"]["value"]["text"] == "my own words"
     page.answer()
@@ -242,8 +269,34 @@ def test_the_room_that_is_left_is_said():
 def test_typed_text_is_never_markup():
     hostile = "<img src=x onerror=y> **b** $x$ [a](http://b) `c` www.d.e\n  # f & &amp; אב 👩‍🚀"
     shown = texts.verbatim(hostile)[0]["text"]
-    import html
-    import re
-
     assert html.unescape(shown) == hostile
     assert re.fullmatch(r"(\w|&#\d+;|[^\x00-\x7f])*", shown)
+
+
+def test_a_dropped_stream_leaves_one_truth():
+    """Ask, ask again and drop the stream, then compare: everything shown is about the second question."""
+    target = HeldTarget()
+    target.go.set()
+    page = Page(target)
+    page.ask(QUESTION)
+    target.go.clear()
+    passes = target.passes
+    page.begin("7 8")
+    stream = page.handlers.answer(page.id)
+    next(stream)
+    until(lambda: target.passes == passes + 1)
+    stream.close()
+    target.go.set()
+    until(lambda: not page.session.is_busy)
+    page.take(page.handlers.show(page.id))
+    page.compare()
+    record = page.session.turns[-1]
+    assert record.question == "7 8"
+    assert record.answer.finish_reason == "stopped"
+    assert len({turn.token_ids for turn in record.runs.values()}) == 1
+    asked, answered = map(html.unescape, page.words()[2:])
+    assert (asked, answered) == ("7 8", record.answer.text + "Stopped here.")
+    assert "identical output: yes" in page.shows["results"]
+    page.take(page.handlers.undo(page.id))
+    assert page.session.conversation.messages[-1].role == "assistant"
+    assert len(page.words()) == 2

@@ -29,8 +29,8 @@ from recap.targets.base import Message
 from tests.tools.browser import free_port
 
 from . import hostile, tiny
-from .test_people import HeldTarget
-from .test_queue import until
+from .scripted import HeldTarget, until
+from .test_sessions import agree
 
 torch.set_num_threads(1)
 QUESTION, TOKENS = "the red square is left of", 6
@@ -247,7 +247,7 @@ def test_machines_can_ask_whether_it_is_well(client, server):
     text = root.get("/metrics").text
     assert "recap_ready 1.0" in text
     assert 'recap_answers_total{decoder="recap",finish="length"}' in text
-    assert QUESTION.split()[1] not in text
+    assert f'"{QUESTION.split()[1]}"' not in text
     root.close()
 
 
@@ -275,10 +275,13 @@ def test_a_dropped_connection_frees_everything(capfd):
             next(stream.iter_lines())
             until(lambda: target.passes == 1)
         target.go.set()
-        until(lambda: sessions.shared.queue.running == 0)
+        until(lambda: sessions.context.queue.running() == 0)
         [session] = sessions
         until(lambda: not session.is_busy)
-        assert target.passes < 200  # of the 5000 tokens that were asked for
+        [turn] = session.turns
+        assert turn.answer.finish_reason == "stopped"
+        assert turn.answer.passes < 5000 - 1
+        assert agree(session)
         client.http.close()
     assert "Traceback" not in "".join(capfd.readouterr())
 
@@ -289,7 +292,7 @@ def test_before_the_model_is_there_the_page_says_so(capfd):
     with serving(loader, Sessions()) as address:
         seen = httpx.get(f"{address}/healthz", timeout=60)
         assert seen.status_code == 503
-        assert seen.json() == {"status": "loading", "said": "loading the model “slow”"}
+        assert seen.json() == {"status": "loading", "detail": "loading the model “slow”"}
         assert httpx.get(address, timeout=60).status_code == 200  # the page is there, and plays
         go.set()
         assert loader.wait(20)

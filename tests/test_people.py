@@ -5,29 +5,29 @@ A scripted target stands in for the model where only the service matters.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import threading
-from collections.abc import Iterator
 
-import numpy as np
 import pytest
+import torch
 
 from recap.drafters.recap.memory import PersistentMemory
 from recap.page.environment import Settings
 from recap.server import actions
-from recap.server.autosave import Keeper
-from recap.server.context import Shared
-from recap.server.memory_scope import BOUNDARIES, Areas, GuardedMemory
+from recap.server.context import ServerContext
+from recap.server.memory_scope import BOUNDARIES, GuardedMemory, MemoryFile, MemoryScopes
 from recap.server.model_loader import ModelLoader
-from recap.server.out_of_memory import DeviceFullError, out_of_memory
+from recap.server.out_of_memory import DeviceFullError, is_out_of_memory
 from recap.server.queue import AnswerQueue, QueueFullError
-from recap.server.session import Session
+from recap.server.session import Session, TurnRecord
 from recap.server.sessions import Sessions
-from recap.targets import LoadError
+from recap.targets import LoadError, load_target
 
-from .scripted import ScriptedTarget
-from .test_queue import join, spawn, until
+from .scripted import HeldTarget, ScriptedTarget, until
+from .test_queue import join, spawn
+from .test_sessions import agree, ask, start
 
 VOCABULARY = 3000
 RARE = "2801 2802 2803 2804 2805 2806 2807"
@@ -47,17 +47,11 @@ def wide() -> WideTarget:
     return WideTarget()
 
 
-def finish(progresses: Iterator[actions.Progress]) -> actions.Progress:
-    return list(progresses)[-1]
-
-
 def told(session: Session, text: str, *, tokens: int = 12) -> dict[str, str]:
     """Ask, compare, ask for it again -> everything that a person could see of it, times left out."""
-    finish(actions.answer(session, text, [], "recap", max_new_tokens=tokens))
-    for _ in actions.compare(session):
-        pass
-    for _ in actions.again(session):
-        pass
+    ask(session, text, "recap", most=tokens)
+    actions.compare(session).result()
+    actions.compare_settings(session).result()
     record = session.turns[-1]
     lines = [without_times(json.loads(line)) for line in record.trace.splitlines()]
     turns = {name: without_times(turn.as_dict()) for name, turn in record.runs.items()}
@@ -69,7 +63,7 @@ def without_times(data: dict) -> dict:
 
 
 def sessions_at(boundary: str) -> Sessions:
-    return Sessions(limit=8, shared=Shared(areas=Areas(boundary)))
+    return Sessions(limit=8, context=ServerContext(scopes=MemoryScopes(boundary)))
 
 
 @pytest.mark.parametrize("boundary", ["session", "user"])
@@ -103,11 +97,11 @@ def test_a_request_local_memory_never_leaves_its_request(wide):
     service = sessions_at("shared")
     told(service.new(wide), RARE)
     other = service.new(wide)
-    finish(actions.answer(other, PROBE, [], "recap", max_new_tokens=1))
+    ask(other, PROBE, "recap", most=1)
     drafter = other.drafter("recap")
     assert len(drafter.memory) > 0
     fresh = Session(wide)
-    finish(actions.answer(fresh, PROBE, [], "recap", max_new_tokens=1))
+    ask(fresh, PROBE, "recap", most=1)
     assert len(drafter.request) == len(fresh.drafter("recap").request)
 
 
@@ -138,109 +132,119 @@ def test_nobody_empties_what_everybody_shares(wide):
     assert len(memory) == held
 
 
-def test_areas_are_bounded_and_checked():
-    areas = Areas("user", limit=2)
-    first = areas.memory("a", 40, 8)
-    assert areas.memory("a", 40, 8) is first
+def test_scopes_are_bounded_and_checked():
+    scopes = MemoryScopes("user", limit=2)
+    first = scopes.memory("a", 40, 8)
+    assert scopes.memory("a", 40, 8) is first
     for user in "bc":
-        areas.memory(user, 40, 8)
-    assert areas.memory("a", 40, 8) is not first
-    assert areas.memory("", 40, 8) is None
-    assert Areas().memory("a", 40, 8) is None
-    assert Areas("shared").memory("a", 40, 8) is not None
-    with pytest.raises(ValueError, match="no boundary “all”: session, user, shared are"):
-        Areas("all")
-    with pytest.raises(ValueError, match="Only a shared memory"):
-        areas.put(PersistentMemory(40, 8))
-    assert all(said.endswith(".") for said in BOUNDARIES.values())
+        scopes.memory(user, 40, 8)
+    assert scopes.memory("a", 40, 8) is not first
+    assert scopes.memory("", 40, 8) is None
+    assert MemoryScopes().memory("a", 40, 8) is None
+    assert MemoryScopes("shared").memory("a", 40, 8) is not None
+    with pytest.raises(ValueError, match="Unknown boundary “all”: use session, user, shared"):
+        MemoryScopes("all")
+    assert all(notice.endswith(".") for notice in BOUNDARIES.values())
 
 
 def test_a_shared_memory_can_be_copied_while_it_is_written():
     memory, stop, copies = GuardedMemory(500, 8), threading.Event(), []
-    rows = np.arange(500)
 
     def write() -> None:
         value = 0
         while not stop.is_set():
             value += 1
-            ids = np.full((500, 8), value, np.int32)
-            memory.write(rows, ids, ids.astype("f4"), np.full(500, 0.5, "f4"))
-            memory.get(value % 500)
+            with memory.guard:
+                memory.ids[:], memory.probs[:], memory.confidence[:] = value, value, 0.5
 
     writers = spawn(write, write)
     until(lambda: len(memory) > 0)
     for _ in range(50):
-        copies.append(__import__("copy").deepcopy(memory))
+        copies.append(copy.deepcopy(memory))
     stop.set()
     join(writers)
-    for copy in copies:
-        assert type(copy) is PersistentMemory
-        assert len(set(copy.ids[:, 0].tolist())) == 1  # whole writes, never a half one
-        assert (copy.ids[:, 0] == copy.probs[:, 0]).all()
+    for made in copies:
+        assert type(made) is PersistentMemory
+        assert len(set(made.ids[:, 0].tolist())) == 1, "whole writes, never a half one"
+        assert (made.ids[:, 0] == made.probs[:, 0]).all()
 
 
 # ---- the queue
 
 
-class HeldTarget(ScriptedTarget):
-    """Passes wait for the test's word."""
-
-    def __init__(self) -> None:
-        super().__init__(seed=3, eos=False)
-        self.go = threading.Event()
-        self.passes = 0
-
-    def verify(self, *args, **kwargs):
-        self.passes += 1
-        assert self.go.wait(20)
-        return super().verify(*args, **kwargs)
-
-
-def test_one_answer_at_a_time_and_the_next_is_told_its_place(monkeypatch):
-    monkeypatch.setattr(actions, "QUEUE_S", 0.01)
+def test_one_answer_at_a_time_and_the_next_is_told_its_place():
     target = HeldTarget()
-    service = Sessions(shared=Shared(AnswerQueue(1)))
-    first, second, third = (service.new(target, owner=name) for name in "abc")
-    running = actions.answer(first, "5 6 7", [], "autoregressive", max_new_tokens=5)
-    next(running)
-    until(lambda: target.passes == 1)
-    waiting = actions.answer(second, "5 6 7", [], "recap", max_new_tokens=5)
-    assert next(waiting).phase == "waiting: place 1 of 1 in the queue"
-    last = actions.answer(third, "5 6 7", [], "recap", max_new_tokens=5)
-    assert next(last).phase == "waiting: place 2 of 2 in the queue"
-    last.close()  # gone: the page was closed
-    assert len(service.shared.queue) == 1
-    assert third.conversation.ids == []
+    service = Sessions(context=ServerContext(AnswerQueue(1)))
+    queue = service.context.queue
+    sessions = [service.new(target, owner=name) for name in "abc"]
+    runs = []
+    for number, session in enumerate(sessions):
+        runs.append(start(session, "5 6 7", most=5))
+        until(lambda n=number: queue.waiting() == n and queue.running() == 1)
+    phases = [run.progress().phase for run in runs[1:]]
+    assert phases == [f"waiting: place {n} of 2 in the queue" for n in (1, 2)]
+    following = runs[2].follow()
+    next(following)
+    following.close()  # gone: the page was closed
+    assert runs[2].wait(20)
+    assert queue.waiting() == 1
+    assert sessions[2].conversation.ids == []
     target.go.set()
-    turns = [finish(one).turn for one in (running, waiting)]
-    assert turns[0].token_ids == turns[1].token_ids
-    assert service.shared.queue.running == 0
+    assert runs[0].result().token_ids == runs[1].result().token_ids
+    assert runs[1].waited_s > 0
+    assert queue.running() == 0
 
 
-def test_a_stop_while_waiting_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(actions, "QUEUE_S", 0.01)
+def test_a_stop_while_waiting_is_one_sentence():
     target = HeldTarget()
-    service = Sessions(shared=Shared(AnswerQueue(1)))
+    service = Sessions(context=ServerContext(AnswerQueue(1)))
     first, second = service.new(target, owner="a"), service.new(target, owner="b")
-    running = actions.answer(first, "5 6", [], "recap", max_new_tokens=5)
-    next(running)
-    waiting = actions.answer(second, "5 6", [], "recap", max_new_tokens=5)
-    next(waiting)
+    running = start(first, "5 6", most=5)
+    until(lambda: target.passes == 1)
+    waiting = start(second, "5 6", most=5)
+    until(lambda: service.context.queue.waiting() == 1)
     second.interrupt()
-    with pytest.raises(ValueError, match=r"^Stopped before its turn came\.$"):
-        finish(waiting)
+    with pytest.raises(ValueError, match=r"^Stopped before the answer began\.$"):
+        waiting.result()
     assert not second.is_busy
+    assert agree(second)
     target.go.set()
-    finish(running)
+    running.result()
+
+
+def test_a_comparison_lets_answers_go_first():
+    """It takes nobody's place in the queue, pauses between passes, is counted, and goes on afterwards."""
+    target = HeldTarget()
+    target.go.set()
+    service = Sessions(context=ServerContext(AnswerQueue(1)))
+    one, two = service.new(target, owner="a"), service.new(target, owner="b")
+    ask(one, "5 6 7", most=60)
+    target.go.clear()
+    passes = target.passes
+    comparison = actions.compare(one, ["autoregressive"])
+    until(lambda: target.passes == passes + 1)
+    assert service.context.figures()["comparisons_running"] == 1
+    answer = start(two, "5 6 7", "autoregressive", most=30)
+    until(lambda: service.context.queue.running() == 1)
+    assert comparison.progress().phase == "waiting: 1 answer goes first"
+    target.go.set()
+    assert answer.result().tokens == 30
+    assert set(one.turns[-1].runs) == {"recap"}, "the comparison has not ended"
+    assert comparison.wait(20)
+    assert set(one.turns[-1].runs) == {"recap", "autoregressive"}
+    its = target.states[passes]
+    first, *_, last = [i for i, state in enumerate(target.states) if i > passes and state != its]
+    assert its not in target.states[first:last], "no pass of a comparison between an answer's"
+    assert service.context.figures()["comparisons_running"] == 0
 
 
 def test_a_full_queue_changes_nothing():
     target = HeldTarget()
-    service = Sessions(shared=Shared(AnswerQueue(1, waiting=1)))
-    places = [service.shared.queue.enter(name) for name in "xy"]
+    service = Sessions(context=ServerContext(AnswerQueue(1, max_waiting=1)))
+    places = [service.context.queue.enter(name) for name in "xy"]
     session = service.new(target, owner="z")
-    with pytest.raises(QueueFullError, match="1 questions wait already"):
-        finish(actions.answer(session, "5 6", [], "recap"))
+    with pytest.raises(QueueFullError, match="1 questions are waiting already"):
+        ask(session, "5 6", "recap")
     assert not session.is_busy
     assert session.conversation.ids == []
     for place in places:
@@ -253,35 +257,34 @@ def test_a_full_house_stops_nobody():
     target = HeldTarget()
     service = Sessions(limit=2)
     old, new = service.new(target, owner="a"), service.new(target, owner="b")
-    answers = [actions.answer(s, "5 6 7", [], "recap", max_new_tokens=4) for s in (old, new)]
-    for answer in answers:
-        next(answer)
+    runs = [start(session, "5 6 7", most=4) for session in (old, new)]
     with pytest.raises(QueueFullError, match="All 2 places on this server are in use"):
         service.new(target, owner="c")
     assert len(service) == 2
     target.go.set()
-    for answer in answers:
-        assert finish(answer).turn.finish_reason == "length"
+    for run in runs:
+        assert run.result().finish_reason == "length"
     third = service.new(target, owner="c")
     assert service.get(third.id) is third
     assert service.get(old.id) is None
 
 
-def test_a_closed_page_frees_its_session_within_a_pass():
+def test_a_session_that_is_closed_is_freed_by_its_own_run():
+    """Closing waits for nothing; the run's end frees what the session held."""
     target = HeldTarget()
-    service = Sessions()
+    service = Sessions(grace_s=-1.0)
     session = service.new(target, owner="a")
-    answer = actions.answer(session, "5 6 7", [], "recap", max_new_tokens=5000)
-    next(answer)
+    run = start(session, "5 6 7", most=5000)
     until(lambda: target.passes == 1)
-    assert service.drop_owner("a") == 1
-    assert len(service) == 0
+    assert service.leave("a") == 1
+    session.close()
     target.go.set()
-    answer.close()
-    assert target.passes <= 2
+    assert run.wait(20)
+    assert target.passes == 1
     assert not session.is_busy
+    assert service.sweep() == 1
     assert (session.turns, session._drafters) == ([], {})
-    assert service.shared.queue.running == 0
+    assert service.context.queue.running() == 0
 
 
 # ---- faults
@@ -299,8 +302,8 @@ class SmallTarget(ScriptedTarget):
         self.full_at = ""
 
     def verify(self, state, tokens, *args, **kwargs):
-        if self.full_at == "pass" and state.length > 5:
-            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if self.full_at == "pass" and state.length > 8:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
         return super().verify(state, tokens, *args, **kwargs)
 
     def prefill(self, *args, **kwargs):
@@ -311,46 +314,80 @@ class SmallTarget(ScriptedTarget):
 
 @pytest.mark.parametrize("place", ["prefill", "pass"])
 def test_a_full_device_is_one_sentence_and_the_others_go_on(place):
+    """What was made stays, in the conversation and in the records; the cache is filled again."""
     target = SmallTarget()
-    service = Sessions(shared=Shared(AnswerQueue(4)))
+    service = Sessions(context=ServerContext(AnswerQueue(4)))
     unlucky, other = service.new(target, owner="a"), service.new(target, owner="b")
-    finish(actions.answer(unlucky, "5 6", [], "recap", max_new_tokens=2))
-    going = actions.answer(other, "5 6", [], "recap", max_new_tokens=4)
-    next(going)
-    until(lambda: other._answer.turn is not None)  # made, though nobody has read it yet
-    before = list(unlucky.conversation.ids)
+    ask(unlucky, "5 6", most=2)
+    ask(other, "5 6", most=4)
     target.full_at = place
-    with pytest.raises(DeviceFullError, match=r"^The device's memory was full and [^\n]+\.$"):
-        finish(actions.answer(unlucky, "7 8 9", [], "recap", max_new_tokens=9))
+    with pytest.raises(DeviceFullError, match=r"^The device's memory was full: [^\n]+\.$"):
+        ask(unlucky, "7 8 9", most=9)
     target.full_at = ""
-    assert unlucky.conversation.ids == before
-    assert len(unlucky.turns) == 1
-    assert finish(going).turn.tokens == 4
+    assert agree(unlucky)
+    assert [record.state for record in unlucky.records] == [
+        "answered",
+        "refused" if place == "prefill" else "answered",
+    ]
+    if place == "pass":
+        assert unlucky.turns[-1].answer.finish_reason == "failed"
+        assert unlucky.turns[-1].note.startswith("The device's memory was full")
+    unlucky.undo()
     fresh = Session(target)
-    finish(actions.answer(fresh, "5 6", [], "recap", max_new_tokens=2))
+    ask(fresh, "5 6", most=2)
     for session in (unlucky, fresh):
-        finish(actions.answer(session, "7 8 9", [], "recap", max_new_tokens=9))
-    assert unlucky.turns[-1].runs["recap"].token_ids == fresh.turns[-1].runs["recap"].token_ids
+        ask(session, "7 8 9", most=9)
+    assert unlucky.turns[-1].answer.token_ids == fresh.turns[-1].answer.token_ids
+    ask(other, "7", most=4)
 
 
-def test_torchs_own_error_is_known_and_others_are_not_hidden():
-    import torch
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_every_way_in_which_memory_runs_out_is_known(words):
+    assert is_out_of_memory(RuntimeError(words))
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_out_of_memory(ValueError(words)), "what a person typed is no fault"
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
-    undone = []
-    with pytest.raises(DeviceFullError), out_of_memory(lambda: undone.append(1)):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-    with pytest.raises(RuntimeError, match="other"), out_of_memory(lambda: undone.append(2)):
-        raise RuntimeError("other")
-    assert undone == [1]
+
+def test_memory_runs_out_where_it_is_allocated(monkeypatch):
+    """Raised by torch's own allocation, in the KV cache of a fork."""
+    target = load_target("demo")
+    session = Session(target)
+    actions.answer(session, TurnRecord("Hello", (), "recap", 4), str).result()
+    real = torch.empty
+    huge = 1 << 62
+
+    def full(shape, **settings):
+        return real(huge, dtype=torch.uint8) if len(shape) == 6 else real(shape, **settings)
+
+    monkeypatch.setattr("recap.targets.kv_cache.torch.empty", full)
+    for begin in (actions.compare, actions.compare_settings):
+        with pytest.raises(DeviceFullError):
+            begin(session).result()
+    monkeypatch.undo()
+    assert set(session.turns[-1].runs) == {"recap"}
+    assert agree(session)
+    actions.compare(session).result()
+    assert len(session.turns[-1].runs) == 4
 
 
-def test_a_comparison_that_does_not_fit_leaves_the_answer(monkeypatch):
+def test_a_comparison_that_does_not_fit_leaves_the_answer():
     target = SmallTarget()
     session = Session(target)
-    finish(actions.answer(session, "5 6 7", [], "recap", max_new_tokens=9))
+    ask(session, "5 6 7", most=9)
     target.full_at = "pass"
-    assert all(p.turn is None for p in actions.compare(session))
+    with pytest.raises(DeviceFullError):
+        actions.compare(session).result()
     assert set(session.turns[-1].runs) == {"recap"}
+    assert agree(session)
     assert not session.is_busy
 
 
@@ -371,22 +408,22 @@ class SizedTarget(ScriptedTarget):
 
 def test_the_least_recently_used_caches_make_room():
     target = SizedTarget(seed=3, eos=False)
-    service = Sessions(shared=Shared(kv_bytes=50_000))
+    service = Sessions(context=ServerContext(kv_bytes=50_000))
     old, middle, new = (service.new(target, owner=name) for name in "abc")
     for session in (old, middle, new):
-        finish(actions.answer(session, "5 6 7 8", [], "recap", max_new_tokens=20))
+        ask(session, "5 6 7 8", "recap", most=20)
     held = [s.conversation.kv_bytes for s in (old, middle, new)]
     assert held[0] == 0
     assert held[1] > 0 < held[2]
-    assert service.shared.figures()["kv_bytes"] == sum(held) <= 50_000
+    assert service.context.figures()["kv_bytes"] == sum(held) <= 50_000
     alone = Session(target)
     for session in (old, alone):
         if session is alone:
-            finish(actions.answer(alone, "5 6 7 8", [], "recap", max_new_tokens=20))
-        finish(actions.answer(session, "9 10", [], "recap", max_new_tokens=20))
+            ask(alone, "5 6 7 8", "recap", most=20)
+        ask(session, "9 10", "recap", most=20)
     assert old.turns[-1].runs["recap"].token_ids == alone.turns[-1].runs["recap"].token_ids
-    with middle.busy():
-        service.shared.trim(0)
+    with middle.exclusive():
+        service.context.trim(0)
         assert middle.conversation.kv_bytes > 0  # in use: not touched
 
 
@@ -422,8 +459,8 @@ def test_figures_and_logs_hold_no_words(wide, caplog):
         session = service.new(wide, owner="secretname", user="ann")
         told(session, RARE)
         with pytest.raises(ValueError, match="numbers"):
-            finish(actions.answer(session, "my secret words", [], "recap"))
-    text = service.shared.metrics.text().decode()
+            ask(session, "my secret words", "recap")
+    text = service.context.metrics.text().decode()
     logged = "\n".join(record.message for record in caplog.records)
     for line in logged.splitlines():
         assert json.loads(line)["event"] in ("answer", "error")
@@ -436,7 +473,7 @@ def test_figures_and_logs_hold_no_words(wide, caplog):
     assert float(figures['recap_passes_total{decoder="recap"}']) >= 1
     assert figures['recap_errors_total{kind="ValueError"}'] == "1.0"
     assert figures["recap_sessions"] == "1.0"
-    assert float(figures["recap_memory_rows"]) > 0
+    assert float(figures["recap_memory_predictions"]) > 0
     assert figures["recap_queue_waiting"] == "0.0"
 
 
@@ -445,26 +482,26 @@ def test_figures_and_logs_hold_no_words(wide, caplog):
 
 def test_the_shared_memory_outlives_the_service(wide, tmp_path, caplog):
     path = tmp_path / "memory"
-    keeper = Keeper(Areas("shared"), path)
+    keeper = MemoryFile(MemoryScopes("shared"), path)
     assert not keeper.save()  # nothing to save before the model is there
     first = sessions_at("shared")
-    keeper = Keeper(first.shared.areas, path)
+    keeper = MemoryFile(first.context.scopes, path)
     keeper.open(wide)
     told(first.new(wide), RARE)
     assert keeper.save()
     warm = told(first.new(wide), PROBE)
 
     second = sessions_at("shared")
-    again = Keeper(second.shared.areas, path)
+    again = MemoryFile(second.context.scopes, path)
     again.open(wide)
     assert again.note == ""
     assert told(second.new(wide), PROBE) == warm
 
     third = sessions_at("shared")
-    foreign = Keeper(third.shared.areas, path)
+    foreign = MemoryFile(third.context.scopes, path)
     foreign.open(ScriptedTarget())
     assert "belongs to another model" in foreign.note
-    assert third.shared.areas.rows == 0
+    assert third.context.scopes.predictions == 0
 
 
 def test_settings_of_many_people():
@@ -474,15 +511,18 @@ def test_settings_of_many_people():
     assert read({}).sign_in is None
     assert "one two" not in repr(read(people))
     shared = read(
-        people | {"RECAP_AREA": "user", "RECAP_ANSWERS": "3", "RECAP_KV_MB": "7"}
-    ).shared()
-    assert shared.areas.boundary == "user"
+        people | {"RECAP_MEMORY_SCOPE": "user", "RECAP_ANSWERS": "3", "RECAP_KV_MB": "7"}
+    ).context()
+    assert shared.scopes.boundary == "user"
     assert shared.queue.limit == 3
     assert shared.kv_bytes == 7_000_000
     for environment, match in (
-        ({"RECAP_AREA": "all"}, "RECAP_AREA must be session, user, shared, not “all”"),
-        ({"RECAP_MEMORY_FILE": "x"}, "set RECAP_AREA to shared too"),
-        ({"RECAP_AREA": "user"}, "set RECAP_USERS too"),
+        (
+            {"RECAP_MEMORY_SCOPE": "all"},
+            "RECAP_MEMORY_SCOPE must be session, user, shared, not “all”",
+        ),
+        ({"RECAP_MEMORY_FILE": "x"}, "set RECAP_MEMORY_SCOPE to shared too"),
+        ({"RECAP_MEMORY_SCOPE": "user"}, "set RECAP_USERS too"),
         ({"RECAP_USERS": "Ann"}, "must hold name:password pairs"),
         ({"RECAP_USERS": "Ann:a, Ann:b"}, "no name twice"),
         ({"RECAP_ANSWERS": "0"}, "must be a whole number above 0"),

@@ -11,15 +11,7 @@ import pytest
 from recap.server.queue import AnswerQueue, QueueFullError
 from recap.targets.device_lock import FairLock
 
-
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait for another thread to get somewhere; a test that waits in vain fails."""
-    event = threading.Event()
-    for _ in range(int(timeout_s / 0.002)):
-        if condition():
-            return
-        event.wait(0.002)
-    raise AssertionError("it never happened")
+from .scripted import until
 
 
 def spawn(*work: Callable[[], Any]) -> list[threading.Thread]:
@@ -118,8 +110,8 @@ def test_the_queue_lets_so_many_run_and_shows_places():
     queue = AnswerQueue(2, per_person=2)
     places = [queue.enter(f"p{i}") for i in range(5)]
     assert [p.number for p in places] == [0, 0, 1, 2, 3]
-    assert queue.running == 2
-    assert places[3].said.startswith("waiting: place 2 of 3 in the queue")
+    assert queue.running() == 2
+    assert places[3].phase.startswith("waiting: place 2 of 3 in the queue")
     assert places[0].wait(0)
     assert not places[2].wait(0)
     with places[0]:
@@ -129,11 +121,11 @@ def test_the_queue_lets_so_many_run_and_shows_places():
     with places[3]:  # gave up while waiting
         pass
     assert places[4].number == 1
-    assert "about" in places[4].said  # an answer has been timed by now
+    assert "about" in places[4].phase  # an answer has been timed by now
     for place in (places[1], places[2], places[4]):
         with place:
             pass
-    assert (queue.running, len(queue)) == (0, 0)
+    assert (queue.running(), queue.waiting()) == (0, 0)
 
 
 def test_one_person_cannot_take_every_place():
@@ -141,7 +133,7 @@ def test_one_person_cannot_take_every_place():
     first, second = queue.enter("a"), queue.enter("a")
     other = queue.enter("b")
     assert (first.number, second.number, other.number) == (0, 1, 0)
-    with pytest.raises(QueueFullError, match="Your earlier questions still wait"):
+    with pytest.raises(QueueFullError, match="Your earlier questions are still waiting"):
         queue.enter("a")
     with first:
         pass
@@ -151,11 +143,11 @@ def test_one_person_cannot_take_every_place():
 
 
 def test_a_full_line_is_one_sentence():
-    queue = AnswerQueue(1, per_person=1, waiting=2)
+    queue = AnswerQueue(1, per_person=1, max_waiting=2)
     for name in "abc":
         queue.enter(name)
     with pytest.raises(
-        QueueFullError, match=r"^2 questions wait already; try again in a minute\.$"
+        QueueFullError, match=r"^2 questions are waiting already; try again in a minute\.$"
     ):
         queue.enter("d")
 
@@ -168,3 +160,52 @@ def test_a_waiting_thread_wakes_when_its_turn_comes():
         assert woken == []
     join(thread)
     assert woken == [True]
+
+
+def test_answers_go_before_comparisons():
+    """A comparison starts only while no answer waits, and pauses between passes while one runs."""
+    queue = AnswerQueue(2, per_person=2)
+    answer = queue.enter("a")
+    comparison = queue.enter("b", "comparison")
+    assert (answer.number, comparison.number) == (0, 1)
+    assert comparison.phase == "waiting: 1 answer goes first"
+    assert not comparison.wait(0)
+    with answer:
+        pass
+    assert comparison.wait(0)
+    assert comparison.phase == ""
+    assert comparison.give_way() < 1.0
+    answers = [queue.enter(name) for name in "cde"]  # one more than may run
+    assert [place.number for place in answers] == [0, 0, 1], "a comparison takes no answer's place"
+    assert comparison.phase == "waiting: 3 answers go first"
+    woken: list[float] = []
+    thread = spawn(lambda: woken.append(comparison.give_way()))
+    for place in answers:
+        assert woken == []
+        with place:
+            pass
+    join(thread)
+    assert len(woken) == 1
+    assert (queue.running(), queue.running("comparison")) == (0, 1)
+    with comparison:
+        pass
+    assert queue.running("comparison") == 0
+
+
+def test_a_cancelled_place_waits_for_nothing():
+    queue = AnswerQueue(1)
+    running, waiting = queue.enter("a"), queue.enter("b")
+    comparison = queue.enter("c", "comparison")
+    results: list[object] = []
+    threads = spawn(
+        lambda: results.append(waiting.wait()),
+        lambda: results.append(comparison.give_way() >= 0.0),
+    )
+    waiting.cancel()
+    comparison.cancel()
+    join(threads)
+    assert sorted(map(str, results)) == ["False", "True"]
+    for place in (running, waiting, comparison):
+        with place:
+            pass
+    assert (queue.running(), queue.waiting(), queue.waiting("comparison")) == (0, 0, 0)

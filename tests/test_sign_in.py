@@ -15,7 +15,7 @@ QUESTION = "What can you do?"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    people = {"RECAP_USERS": "Ann:first word, Ben:second:word", "RECAP_AREA": "user"}
+    people = {"RECAP_USERS": "Ann:first word, Ben:second:word", "RECAP_MEMORY_SCOPE": "user"}
     log = tmp_path_factory.mktemp("app") / "log.txt"
     with started_app(log, "/healthz", RECAP_MODEL="demo", RECAP_MAX_CONTEXT="300", **people) as (
         address,

@@ -11,9 +11,10 @@ from ..drafters import DECODERS
 from ..server import actions
 from ..server.model_loader import NotReadyError
 from ..server.queue import QueueFullError
-from ..server.session import Session
+from ..server.session import Session, TurnRecord
 from . import messages
 from .handlers import Handlers
+from .uploads import read_image
 
 LOAD_S = 600.0
 """A client waits this long for a model that is still loading."""
@@ -52,9 +53,10 @@ class Api:
             text, paths = messages.question(message)
             decoder = messages.known_decoder(decoder)
             session = self.session(request)
-            for progress in actions.answer(session, text, paths, decoder, max_new_tokens=limit):
-                done = progress.turn
-                yield done.as_dict() if done is not None else {"text": progress.text}
+            record = TurnRecord(text, tuple(paths), decoder, limit)
+            for progress in actions.answer(session, record, read_image).follow():
+                turn = progress.turn
+                yield turn.as_dict() if turn is not None else {"text": progress.text}
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
@@ -69,22 +71,25 @@ class Api:
             raise gr.Error(
                 "There is no answer to compare: call /chat first.", print_exception=False
             )
-        for _ in actions.compare(session):
-            pass
+        try:
+            actions.compare(session).result()
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from None
         record = session.turns[-1]
-        name, reference = actions.reference_of(record)
-        limit = actions.compared_tokens(record)
-        same = {
-            decoder: turn.token_ids[:limit] == reference.token_ids[:limit]
-            for decoder, turn in record.runs.items()
+        reference, limit = actions.reference_of(record), actions.compared_tokens(record)
+        runs = {name: turn for name, turn in record.runs.items() if name in DECODERS}
+        expected = runs[reference].token_ids[:limit]
+        return {
+            "decoder": record.decoder,
+            "reference": reference,
+            "runs": {name: turn.as_dict() for name, turn in runs.items()},
+            "identical": {name: t.token_ids[:limit] == expected for name, t in runs.items()},
         }
-        runs = {decoder: turn.as_dict() for decoder, turn in record.runs.items()}
-        return {"decoder": record.decoder, "reference": name, "runs": runs, "identical": same}
 
     def clear(self, request: gr.Request) -> str:
         """Begin a new conversation; the memories stay."""
         session = self.session(request)
-        with session.busy():
+        with session.taken_over():
             session.clear()
         return "cleared"
 

@@ -9,6 +9,7 @@ import gradio as gr
 
 from ..server import actions
 from ..server.model_loader import ModelLoader
+from ..server.run import Run
 from ..server.session import Session
 from ..server.sessions import Sessions
 from ..targets.catalogue import bundled
@@ -16,6 +17,7 @@ from . import charts, settings, texts
 from .charts import DECODER_NAMES
 from .examples import Example, stand_in
 from .uploads import read_image
+from .view import Views
 
 Updates = dict[Any, Any]
 """Component -> its new value."""
@@ -24,11 +26,12 @@ Live = tuple[str, str, str]
 """What the page hears while a decoder runs: newest step, status line, table."""
 
 
-class Compared:
+class Comparison:
     """The part of the page's handlers that compares; none of it touches the chat."""
 
     loader: ModelLoader
     sessions: Sessions
+    views: Views
     examples: list[Example]
     parts: Any
     max_new_tokens: int
@@ -38,76 +41,84 @@ class Compared:
         return self.sessions.get(id_) if id_ else None
 
     def compare(self, id_: str, chosen: list[str]) -> Iterator[Live]:
-        """After an answer: the chosen decoders that have not run this turn; dear ones are left out."""
-        yield from self._compare(id_, chosen, only_cheap=self.loader.name not in bundled())
-
-    def compare_anew(self, id_: str, chosen: list[str]) -> Iterator[Live]:
-        """On demand: all chosen decoders, dear ones too; then Recap with recording off, to tell what the
-        trace costs."""
-        session = self.known(id_)
-        if session is None or not session.turns or not chosen:
-            said = "Choose at least one decoder." if not chosen else "Ask something first."
-            yield "", texts.status(said, kind="error"), texts.table_or_nothing(session)
-            return
-        yield from self._compare(id_, chosen, anew=True)
-        if "recap" in chosen:
-            actions.untraced(session)
-        session.said = ("the chosen decoders have run on this turn", "done")
-
-    def _compare(self, id_: str, chosen: list[str], **how: bool) -> Iterator[Live]:
+        """After an answer: the chosen decoders that have not run this turn; expensive ones are left out."""
         session = self.known(id_)
         yield self.unchanged(session)
-        if session is None:
+        if session is not None and session.turns:
+            only_cheap = self.loader.name not in bundled()
+            run = actions.compare(session, chosen, only_cheap=only_cheap)
+            yield from self._follow(session, run)
+
+    def compare_again(self, id_: str, chosen: list[str]) -> Iterator[Live]:
+        """On demand: all chosen decoders, expensive ones too, and what recording costs."""
+        session = self.known(id_)
+        if session is None or not session.turns or not chosen:
+            message = "Ask something first." if chosen else "Choose at least one decoder."
+            yield "", texts.status(message, kind="error"), texts.table_or_nothing(session)
             return
-        for progress in actions.compare(session, chosen, **how):
-            name = DECODER_NAMES[progress.decoder]
-            table = texts.table_or_nothing(session, running=f"{name}: {progress.phase}")
-            yield progress.live, texts.status(*session.said), table
+        run = actions.compare(session, chosen, again=True)
+        yield from self._follow(session, run, "the chosen decoders have run on this turn")
 
-    def unchanged(self, session: Session | None) -> Any:
-        """The status and the table as they stand: an event that yields nothing would empty them."""
-        if session is None:
-            return gr.skip(), gr.skip(), gr.skip()
-        return "", texts.status(*session.said), texts.table_or_nothing(session)
-
-    def again(self, id_: str, *changed: Any) -> Iterator[Live]:
+    def compare_settings(self, id_: str, *changed: Any) -> Iterator[Live]:
         """Recap once more on the last turn, with the settings as they stand now."""
         session = self.known(id_)
         if session is None or not session.turns:
             yield "", texts.status("Ask something first.", kind="error"), texts.nothing()
             return
         session.configure(settings.read(changed))
-        for progress in actions.again(session):
-            table = texts.table_or_nothing(session, running=f"Recap: {progress.phase}")
-            yield progress.live, texts.status(*session.said), table
-        session.said = ("Recap ran again with these settings: see the table", "done")
+        run = actions.compare_settings(session)
+        yield from self._follow(session, run, "Recap ran again with these settings: see the table")
+
+    def _follow(self, session: Session, run: Run, done: str = "") -> Iterator[Live]:
+        """Render a comparison; `done` is the status line at its end."""
+        view = self.views.of(session)
+        try:
+            for progress in run.follow():
+                name = DECODER_NAMES.get(progress.decoder, "comparison")
+                table = texts.table_or_nothing(session, running=f"{name}: {progress.phase}")
+                yield progress.live, texts.status(*view.status), table
+            if done:
+                view.status = (done, "done")
+        except ValueError as error:
+            view.status = (str(error), "error")
+            yield "", texts.status(*view.status), texts.table_or_nothing(session)
+
+    def unchanged(self, session: Session | None) -> Any:
+        """The status and the table as they stand: an event that yields nothing would empty them."""
+        if session is None:
+            return gr.skip(), gr.skip(), gr.skip()
+        return "", texts.status(*self.views.of(session).status), texts.table_or_nothing(session)
 
     def needs_image(self, id_: str) -> Updates:
         """On demand: which tokens of the last answer another image would change."""
         p, session = self.parts, self.known(id_)
+        paths = [path for turn in session.turns for path in turn.paths] if session else []
         try:
-            paths = [path for r in session.turns for path in r.paths] if session else []
             other = stand_in(paths[-1], self.examples) if paths else None
-            if session is None or not paths or other is None:
+            if session is None or other is None:
                 raise ValueError("Ask something about an image first.")
-            changed, tokens = actions.image_changes(session, read_image(other.path), other.title)
+            actions.swap_image(session, read_image(other.path), other.title).result()
         except (ValueError, OSError) as error:
-            said = (
-                str(error) if isinstance(error, ValueError) else "The image is not there any more."
-            )
-            return {p.status: texts.status(said, kind="error")}
-        said = f"with another image {changed} of these {tokens} tokens would be others: they are marked"
-        session.said = (said, "done")
-        return {p.trace: session.turns[-1].trace, p.status: texts.status(*session.said)}
+            gone = "The image is not there any more: upload it again."
+            message = str(error) if isinstance(error, ValueError) else gone
+            return {p.status: texts.status(message, kind="error")}
+        record = session.turns[-1]
+        changed, tokens = sum(record.swapped), len(record.swapped)
+        self.views.of(session).status = (
+            f"with another image {changed} of these {tokens} tokens would be others: they are marked",
+            "done",
+        )
+        return {p.trace: record.trace, p.status: texts.status(*self.views.of(session).status)}
 
     def compared(self, id_: str) -> Updates:
         """After a comparison: the session as it stands. A newer question shows itself."""
         session = self.known(id_)
-        if session is None or session.pending or session.answering:
+        if session is None or not self.views.of(session).is_newest(session):
             return gr.skip()
+        status = texts.status(*self.views.of(session).status)
         if not session.turns:
-            return {self.parts.live: "", self.parts.status: texts.status(*session.said)}
-        return self.everything(session) | {self.parts.status: texts.status(*session.said)}
+            return {self.parts.live: "", self.parts.status: status}
+        return self.everything(session) | {self.parts.status: status}
 
     # ---- the session as components show it
 
@@ -138,9 +149,9 @@ class Compared:
     def figures(self, session: Session) -> Updates:
         """The charts of the last turn and of the conversation."""
         p, record, turns = self.parts, session.turns[-1], session.turns
-        shown = record.runs[record.decoder]
+        shown = record.answer
         this = texts.measured(shown, n=f"1 turn, {shown.tokens} tokens")
-        tokens = sum(r.runs[r.decoder].tokens for r in turns)
+        tokens = sum(turn.answer.tokens for turn in turns)
         whole = texts.measured(shown, n=f"{texts.count(len(turns), 'turn')}, {tokens} tokens")
         found: Updates = {
             p.speed: charts.speed_chart(record.paces, measured=this),
@@ -164,9 +175,9 @@ class Compared:
         """Empty every memory of this session."""
         session = self.known(id_)
         if session is not None:
-            with session.busy():
+            with session.taken_over():
                 session.forget()
-        said = "all memories of this page are empty"
-        if session is not None and session.area == "shared":
-            said += "; the one that everybody shares stays"
-        return {self.parts.status: texts.status(said, kind="done")}
+        message = "all memories of this page are empty"
+        if session is not None and session.scope == "shared":
+            message += "; the one that everybody shares stays"
+        return {self.parts.status: texts.status(message, kind="done")}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..server.context import Shared
-from ..server.memory_scope import BOUNDARIES, Areas
+from ..server.context import ServerContext
+from ..server.memory_scope import BOUNDARIES, MemoryScopes
 from ..server.queue import AnswerQueue
 from .examples import EXAMPLES
 from .uploads import Limits
@@ -29,10 +29,11 @@ VARIABLES = {
     "RECAP_WAITING": "most questions in the queue, default 64",
     "RECAP_SESSIONS": "most sessions at once, default 32",
     "RECAP_IDLE_MINUTES": "minutes after which an idle session is freed, default 30",
-    "RECAP_KV_MB": "room for the KV caches of all conversations in MB, default 8000",
+    "RECAP_KV_MB": "budget for the KV caches of all conversations in MB, default 8000",
     "RECAP_UPLOAD_MB": "largest uploaded file in MB, default 20",
     "RECAP_IMAGE_MEGAPIXELS": "most pixels of an uploaded image in millions, default 50",
-    "RECAP_AREA": "who shares Recap's 1-token memory: session (default), user (who is signed in), shared",
+    "RECAP_GRACE_SECONDS": "seconds that a page may be gone before its conversation is freed, default 60",
+    "RECAP_MEMORY_SCOPE": "who shares Recap's 1-token memory: session (default), user (who is signed in), shared",
     "RECAP_USERS": "who may sign in, as name:password, name:password, ...; default: everybody, unsigned. A secret",
     "RECAP_MEMORY_FILE": "file that keeps the shared memory over restarts, default none",
     "RECAP_CACHE": "folder for what is made once on a machine (pass times, compiled drafters), default ~/.cache/recap",
@@ -60,10 +61,11 @@ class Settings:
     kv_mb: int = 8000
     upload_mb: int = 20
     image_megapixels: int = 50
-    area: str = "session"
+    grace_seconds: int = 60
+    memory_scope: str = "session"
     users: str = field(default="", repr=False)
     memory_file: str = ""
-    cache: str = ""  # `calibration` reads it itself
+    cache: str = ""  # read by `drafters.jit` itself
 
     @property
     def load(self) -> dict[str, Any]:
@@ -76,10 +78,10 @@ class Settings:
         """Of uploads."""
         return Limits(self.upload_mb * 10**6, self.image_megapixels * 10**6)
 
-    def shared(self) -> Shared:
+    def context(self) -> ServerContext:
         """What the sessions will share."""
-        queue = AnswerQueue(self.answers, per_person=self.answers_each, waiting=self.waiting)
-        return Shared(queue, Areas(self.area), kv_bytes=self.kv_mb * 10**6)
+        queue = AnswerQueue(self.answers, per_person=self.answers_each, max_waiting=self.waiting)
+        return ServerContext(queue, MemoryScopes(self.memory_scope), kv_bytes=self.kv_mb * 10**6)
 
     @property
     def sign_in(self) -> list[tuple[str, str]] | None:
@@ -114,19 +116,21 @@ class Settings:
         made = cls(**values)
         if made.port > 65535:
             raise SystemExit(f"RECAP_PORT must be at most 65535, not {made.port}.")
-        if made.area not in BOUNDARIES:
-            raise SystemExit(f"RECAP_AREA must be {', '.join(BOUNDARIES)}, not “{made.area}”.")
+        if made.memory_scope not in BOUNDARIES:
+            raise SystemExit(
+                f"RECAP_MEMORY_SCOPE must be {', '.join(BOUNDARIES)}, not “{made.memory_scope}”."
+            )
         people = made.sign_in or []
         if not all(pair for both in people for pair in both) or len(dict(people)) < len(people):
             raise SystemExit(
                 "RECAP_USERS must hold name:password pairs with commas between them, no name twice."
             )
-        if made.area == "user" and not people:
+        if made.memory_scope == "user" and not people:
             raise SystemExit(
-                "RECAP_AREA=user keeps a memory for everyone who signs in: set RECAP_USERS too."
+                "RECAP_MEMORY_SCOPE=user keeps a memory for everyone who signs in: set RECAP_USERS too."
             )
-        if made.memory_file and made.area != "shared":
+        if made.memory_file and made.memory_scope != "shared":
             raise SystemExit(
-                "RECAP_MEMORY_FILE keeps a shared memory: set RECAP_AREA to shared too."
+                "RECAP_MEMORY_FILE keeps a shared memory: set RECAP_MEMORY_SCOPE to shared too."
             )
         return made

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..server.context import Shared
+from ..server.context import ServerContext
 from ..server.model_loader import ModelLoader
 
 MOST_BODY_BYTES = 2_000_000
@@ -105,18 +105,21 @@ class Gate:
         return b"".join(parts)
 
 
-def routes(loader: ModelLoader, shared: Shared) -> list[Route]:
-    """/healthz: 200 once the model answers, 503 before; /metrics: figures for Prometheus."""
+def routes(loader: ModelLoader, context: ServerContext) -> list[Route]:
+    """/healthz: 200 once the model answers, 503 before; /metrics: figures for Prometheus.
 
-    def healthz(_: Request) -> Response:
+    Both answer on the event loop: they must come while every thread is at work.
+    """
+
+    async def healthz(_: Request) -> Response:
         if loader.loaded:
             return JSONResponse({"status": "ready", "model": loader.target.name})
         status = "failed" if loader.error else "loading"
-        said = {"status": status, "said": loader.error or loader.phase}
-        return JSONResponse(said, status_code=503)
+        body = {"status": status, "detail": loader.error or loader.phase}
+        return JSONResponse(body, status_code=503)
 
-    def metrics(_: Request) -> Response:
-        return Response(shared.metrics.text(), media_type="text/plain; version=0.0.4")
+    async def metrics(_: Request) -> Response:
+        return Response(context.metrics.text(), media_type="text/plain; version=0.0.4")
 
     return [Route("/healthz", healthz), Route("/metrics", metrics)]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
 
 from ..server import allocator
-from ..server.autosave import Keeper
+from ..server.memory_scope import MemoryFile
 from ..server.model_loader import ModelLoader
 from ..server.sessions import Sessions
 from ..targets.base import Target
@@ -23,7 +25,12 @@ from .http_gate import Gate, input_counts, routes
 from .inspector import ASSETS, style
 from .layout import build
 
+LOG = logging.getLogger("recap")
+
 SWITCH_S = 0.0005
+
+SWEEP_S = 5.0
+"""How often sessions are looked at whose page has gone."""
 
 QUEUE_REST_S = 0.01
 """Gradio's queue looks for events without end and rests so long in between. Its own rest is 0.001 s: a thousand
@@ -58,36 +65,62 @@ def calm(demo: gr.Blocks) -> None:
     demo._queue.sleep_when_free = QUEUE_REST_S
 
 
-def tidy(sessions: Sessions, keeper: Keeper | None, idle_s: float) -> None:
-    """Once a minute, for as long as the server lives: free idle sessions and old uploads, save."""
+def housekeeping(sessions: Sessions, memory_file: MemoryFile | None) -> Callable[[float], None]:
+    """What is to be done every few seconds: free sessions; once a minute also memory, uploads, the file.
 
-    def run() -> None:
+    The function takes the time in seconds and never raises: an error is logged and counted.
+    """
+    often = [sessions.sweep]
+    once_a_minute = [
+        sessions.context.trim,
+        allocator.trim,
+        lambda: uploads.sweep(older_s=max(3600.0, 2 * sessions.idle_s)),
+        *([] if memory_file is None else [memory_file.save]),
+    ]
+    last = 0.0
+
+    def run(now: float) -> None:
+        nonlocal last
+        due = list(often)
+        if now - last >= 60.0:
+            due, last = [*often, *once_a_minute], now
+        for task in due:
+            try:
+                task()
+            except Exception as error:
+                LOG.exception("Housekeeping failed and goes on.")
+                sessions.context.metrics.failed(error)
+
+    return run
+
+
+def keep_house(run: Callable[[float], None]) -> None:
+    """Call `run` every SWEEP_S seconds for as long as the server lives."""
+
+    def forever() -> None:
         while True:
-            time.sleep(60)
-            sessions.sweep()
-            sessions.shared.trim()
-            allocator.trim()
-            uploads.sweep(older_s=max(3600.0, 2 * idle_s))
-            if keeper is not None:
-                keeper.save()
+            time.sleep(SWEEP_S)
+            run(time.monotonic())
 
-    threading.Thread(target=run, name="tidy up", daemon=True).start()
+    threading.Thread(target=forever, name="housekeeping", daemon=True).start()
 
 
-def keep(settings: Settings, loader: ModelLoader, sessions: Sessions) -> Keeper | None:
+def open_memory_file(
+    settings: Settings, loader: ModelLoader, sessions: Sessions
+) -> MemoryFile | None:
     """Open the file of the shared memory, if there is to be one, as soon as the model is there."""
     if settings.memory_path is None:
         return None
-    keeper = Keeper(sessions.shared.areas, settings.memory_path)
+    file = MemoryFile(sessions.context.scopes, settings.memory_path)
 
     def open_(target: Target) -> None:
-        keeper.open(target)
-        if keeper.note:
-            sessions.shared.remarks.append(keeper.note)
+        file.open(target)
+        if file.note:
+            sessions.context.notices.append(file.note)
 
     loader.then(open_)
-    atexit.register(keeper.save)
-    return keeper
+    atexit.register(file.save)
+    return file
 
 
 def serve(
@@ -102,8 +135,9 @@ def serve(
     uploads.LIMITS = settings.limits
     examples = load_examples(Path(settings.examples))
     demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
-    tidy(sessions, keep(settings, loader, sessions), sessions.idle_s)
-    sessions.shared.ready = lambda: loader.loaded
+    memory_file = open_memory_file(settings, loader, sessions)
+    keep_house(housekeeping(sessions, memory_file))
+    sessions.context.ready = lambda: loader.loaded
     demo.queue(default_concurrency_limit=8)
     calm(demo)
     demo.launch(
@@ -119,7 +153,7 @@ def serve(
         max_file_size=f"{settings.upload_mb}mb",
         app_kwargs={
             "middleware": [Middleware(Gate, counts=input_counts(demo))],
-            "routes": routes(loader, sessions.shared),
+            "routes": routes(loader, sessions.context),
         },
         max_threads=THREADS,
         auth=settings.sign_in,

@@ -18,6 +18,9 @@ from .record import recorded
 
 IMAGE_TYPES = ["image"]
 
+STAY_S = 15.0
+"""How often the page says that it is there: after a cut of its connection nothing else does."""
+
 
 def build(
     loader: ModelLoader, sessions: Sessions, examples: list[Example], *, max_new_tokens: int = 256
@@ -142,20 +145,19 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     back_out = [*everything, p.chat, p.box, p.status]
 
     demo.load(handlers.wait_ready, None, [p.model, p.status, p.room, p.notes], **quiet)
-    demo.unload(handlers.unload)
+    demo.unload(handlers.leave)
+    gr.Timer(STAY_S).tick(handlers.stay, None, None, queue=False, **quiet)
     redo_in = [p.decoder, p.state, *p.settings]
     asked = [
-        p.box.submit(handlers.begin, chat_in, begin_out, **engine),
+        p.box.submit(handlers.ask, chat_in, begin_out, **engine),
         p.chat.retry(handlers.retry, redo_in, begin_out, **engine),
     ]
     if p.picker is not None:
         p.picker.pick(handlers.pick, p.state, back_out, **quiet)
-        asked.append(p.picker.ask(handlers.begin_chip, chat_in, begin_out, **often))
+        asked.append(p.picker.ask(handlers.ask_chip, chat_in, begin_out, **often))
     for event in asked:
-        answered = event.then(handlers.decode, p.state, beside, **often)
-        shown = answered.then(
-            handlers.finish, p.state, [*turn_out, p.chat, p.status, p.box], **often
-        )
+        answered = event.then(handlers.answer, p.state, beside, **often)
+        shown = answered.then(handlers.show, p.state, [*turn_out, p.chat, p.status, p.box], **often)
         ran = shown.then(handlers.compare, [p.state, p.chosen], beside, **often)
         ran.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
@@ -165,8 +167,8 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     for event in (p.clear.click, p.chat.clear):
         event(handlers.clear, p.state, back_out, **quiet)
     for event in (
-        p.anew.click(handlers.compare_anew, [p.state, p.chosen], beside, **engine),
-        p.again.click(handlers.again, [p.state, *p.settings], beside, **engine),
+        p.anew.click(handlers.compare_again, [p.state, p.chosen], beside, **engine),
+        p.again.click(handlers.compare_settings, [p.state, *p.settings], beside, **engine),
     ):
         event.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.needs.click(handlers.needs_image, p.state, [p.trace, p.status], **often)

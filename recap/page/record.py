@@ -11,7 +11,7 @@ import json
 
 from ..pass_timing import pass_cost
 from ..server import actions
-from ..server.session import Session
+from ..server.session import Session, TurnRecord
 from ..targets import load_target
 from ..trace import dumps
 from .examples import EXAMPLES, Example, load_examples, stand_in
@@ -29,14 +29,13 @@ def recorded() -> str:
 def record(session: Session, question: str, example: Example, *, max_new_tokens: int) -> str:
     """Answer and compare -> the trace; its starts say which question about which example was recorded."""
     paths = [str(example.path)]
-    for _ in actions.answer(session, question, paths, "recap", max_new_tokens=max_new_tokens):
-        pass
-    for _ in actions.compare(session):
-        pass
+    record = TurnRecord(question, tuple(paths), "recap", max_new_tokens)
+    actions.answer(session, record, read_image).result()
+    actions.compare(session).result()
     if (other := stand_in(example.path, load_examples(EXAMPLES))) is not None:
-        actions.image_changes(session, read_image(other.path), other.title)
+        actions.swap_image(session, read_image(other.path), other.title).result()
     lines, said = [], {"recorded": f"“{question}” ({example.title})"}
-    for line in session.turns[-1].trace.splitlines():
+    for line in record.trace.splitlines():
         data = json.loads(line)
         lines.append(dumps(data | said) if data["type"] == "start" else line)
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..compare import Divergence, first_difference
-from ..server.actions import compared_tokens, reference_of, runs_of
+from ..server.actions import compared_tokens, reference_of, shown_runs
 from ..server.session import Session, TurnRecord
 from ..targets.base import Target
 from ..trace import Turn
@@ -157,9 +157,10 @@ def room(target: Target, used: int, longest: int) -> str:
 
 def identical_line(record: TurnRecord) -> str:
     """ "identical output: yes", or where the first difference is and how close the choice was there."""
-    name, reference = reference_of(record)
+    name = reference_of(record)
+    reference = record.runs[name]
     limit = compared_tokens(record)
-    runs = runs_of(record)
+    runs = shown_runs(record)
     if len(runs) < 2:
         return '<p class="rc-same">identical output: not compared yet</p>'
     wrong = []
@@ -204,7 +205,7 @@ def table_or_nothing(session: Session | None, running: str = "") -> str:
 def results_table(record: TurnRecord) -> str:
     """decoder | tokens | passes | tokens per pass | tokens/s, and the honest sentence under it."""
     plain = record.runs.get("autoregressive")
-    runs = runs_of(record)
+    runs = shown_runs(record)
     rows = []
     for decoder, turn in runs.items():
         mark = ' <span class="rc-soft">(this answer)</span>' if decoder == record.decoder else ""
@@ -232,7 +233,7 @@ def order_line(record: TurnRecord) -> str:
     """How the figures were made."""
     if len(record.order) < 2:
         return ""
-    names = ", ".join(DECODER_NAMES[name] for name in record.order)
+    names = ", ".join(DECODER_NAMES[name] for name in record.order if name in DECODER_NAMES)
     return (
         f'<p class="rc-soft">One after the other, in this order: {names}. Each from the same state, reading the '
         "prompt left out, with the trace and this page's updates on.</p>"
@@ -241,7 +242,7 @@ def order_line(record: TurnRecord) -> str:
 
 def tracing_line(record: TurnRecord) -> str:
     """What recording the trace costs, if Recap ran both with and without it."""
-    off, on = record.untraced, record.runs.get("recap")
+    off, on = record.runs.get("untraced"), record.runs.get("recap")
     if off is None or on is None or not on.tokens_per_s or not off.tokens_per_s:
         return ""
     return (
@@ -252,7 +253,7 @@ def tracing_line(record: TurnRecord) -> str:
 
 def verdict(record: TurnRecord) -> str:
     """One plain sentence on who was faster in this turn; says so when Recap loses."""
-    runs = {k: t for k, t in record.runs.items() if t.passes}
+    runs = {k: t for k, t in record.runs.items() if t.passes and k in DECODER_NAMES}
     recap, table = runs.get("recap"), runs.get("token_recycling")
     if recap is None or table is None:
         return ""

@@ -1,71 +1,87 @@
-"""What the sessions of one service share: the queue, the areas, the room for KV caches, the figures.
+"""What the sessions of one server share: the queue, the memory scopes, the memory budgets, the metrics.
 
-Nothing here knows of Gradio. A session that stands alone (a test, a script) has one of its own.
+A session that stands alone (a test, a script) has a context of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from .memory_scope import Areas
+from .memory_scope import MemoryScopes
 from .metrics import Metrics
 from .queue import AnswerQueue
 
-if TYPE_CHECKING:
-    from .session import Session
-
 KV_BYTES = 8_000_000_000
-"""Default room for the KV caches of all conversations together."""
+"""Default budget for the KV caches of all conversations together."""
 
 
-class Shared:
-    """kv_bytes: most bytes of KV cache that conversations keep while nobody uses them; beyond it the least
-    recently used caches are given back, and filled again at their next question. sessions: set by the
-    store that holds them, least recently used first. ready: whether the model is loaded. remarks: sentences
-    for everybody's page (a memory file that was refused, ...)."""
+class HoldsCache(Protocol):
+    """What the budget asks of a session."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV cache that it holds, those of forks included."""
+        ...
+
+    def if_free(self) -> AbstractContextManager[bool]:
+        """Hold the session unless something runs in it -> whether it is held."""
+        ...
+
+    def evict(self) -> None:
+        """Give the KV cache back; it is filled again at the next question."""
+        ...
+
+
+class ServerContext:
+    """kv_bytes: budget for KV caches that nobody uses at the moment; beyond it the least recently used are
+    given back and filled again at their next question. sessions: set by the store that holds them, least
+    recently used first. ready: whether the model is loaded. notices: sentences for everybody's page."""
 
     def __init__(
         self,
         queue: AnswerQueue | None = None,
-        areas: Areas | None = None,
+        scopes: MemoryScopes | None = None,
         *,
         kv_bytes: int = KV_BYTES,
     ) -> None:
-        self.queue = AnswerQueue() if queue is None else queue  # an empty queue is falsy
-        self.areas = areas or Areas()
+        self.queue = queue or AnswerQueue()
+        self.scopes = scopes or MemoryScopes()
         self.kv_bytes = kv_bytes
-        self.sessions: Iterable[Session] = ()
+        self.sessions: Iterable[HoldsCache] = ()
         self.ready: Callable[[], bool] = lambda: False
-        self.remarks: list[str] = []
+        self.notices: list[str] = []
         self.metrics = Metrics(self.figures)
 
     def figures(self) -> dict[str, float]:
         """The values of `metrics.GAUGES` now."""
-        sessions = list(self.sessions)
+        sessions, queue = list(self.sessions), self.queue
         return {
-            "queue_waiting": len(self.queue),
-            "answers_running": self.queue.running,
+            "queue_waiting": queue.waiting(),
+            "answers_running": queue.running(),
+            "comparisons_waiting": queue.waiting("comparison"),
+            "comparisons_running": queue.running("comparison"),
             "sessions": len(sessions),
-            "kv_bytes": sum(session.conversation.kv_bytes for session in sessions),
-            "memory_rows": self.areas.rows,
+            "kv_bytes": sum(session.kv_bytes for session in sessions),
+            "memory_predictions": self.scopes.predictions,
             "ready": float(self.ready()),
         }
 
     def trim(self, kv_bytes: int | None = None) -> int:
-        """Give the KV caches of quiet sessions back until all take at most kv_bytes -> how many."""
-        room = self.kv_bytes if kv_bytes is None else kv_bytes
+        """Evict KV caches of sessions in which nothing runs until all take at most kv_bytes -> how many."""
+        budget = self.kv_bytes if kv_bytes is None else kv_bytes
         sessions = list(self.sessions)
-        held = sum(session.conversation.kv_bytes for session in sessions)
+        held = sum(session.kv_bytes for session in sessions)
         evicted = 0
         for session in sessions:
-            if held <= room:
+            if held <= budget:
                 break
-            size = session.conversation.kv_bytes
+            size = session.kv_bytes
             if not size:
                 continue
-            with session.quiet() as mine:
-                if mine:
-                    session.conversation.evict()
+            with session.if_free() as free:
+                if free:
+                    session.evict()
                     held, evicted = held - size, evicted + 1
         return evicted

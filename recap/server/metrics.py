@@ -19,10 +19,12 @@ LOG = logging.getLogger("recap")
 
 GAUGES = {
     "queue_waiting": "questions that wait for their turn",
-    "answers_running": "answers that are being made",
+    "answers_running": "answers that run",
+    "comparisons_waiting": "comparisons that wait for their turn",
+    "comparisons_running": "comparisons that run or pause for answers",
     "sessions": "sessions held",
-    "kv_bytes": "bytes of KV cache held by conversations",
-    "memory_rows": "rows in the memories that outlive a session",
+    "kv_bytes": "bytes of KV cache held by conversations and their forks",
+    "memory_predictions": "stored predictions in the memories that outlive a session",
     "ready": "1 once the model is loaded",
 }
 """Name (without "recap_") -> what it is; read when the figures are asked for."""

@@ -52,12 +52,12 @@ class ModelLoader:
     def _run(self) -> None:
         begun = time.monotonic()
         try:
-            beside = threading.Thread(target=warm, name="warm drafters", daemon=True)
-            beside.start()
+            warming = threading.Thread(target=warm, name="warm drafters", daemon=True)
+            warming.start()
             target = self._first_or_fallback()
             self.phase = "preparing the drafters (compiled once on a machine)"
-            beside.join()
-            warm()  # says why, if that went wrong beside
+            warming.join()
+            warm()  # says why, if that went wrong warming
             if self._measure is not None:
                 self.phase = f"timing the packed pass of “{target.name}” on this machine"
                 self.cost = self._measure(target)

@@ -1,10 +1,7 @@
-"""Who may use the device when: a fair lock for passes, and a queue for answers.
+"""The queue in front of the device: how many answers run at once, and who goes first.
 
-The lock is held for one pass. It is handed over in the order of asking, so running answers take turns pass
-by pass and a long one never keeps a short one waiting for more than one pass of each other answer. The queue
-bounds how many answers run at once, in all and for one person; who waits can see the place.
-
-Neither knows of models, sessions or the page. No torch.
+Answers come before comparisons. A comparison starts only while no answer waits, and pauses between two
+passes while an answer runs. Knows nothing of models, sessions or the page.
 """
 
 from __future__ import annotations
@@ -12,6 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
+from typing import Literal
+
+Rank = Literal["answer", "comparison"]
 
 
 class QueueFullError(ValueError):
@@ -19,51 +19,55 @@ class QueueFullError(ValueError):
 
 
 class AnswerQueue:
-    """Answers at once: at most `limit` in all and `per_person` of one person, `waiting` more in line.
+    """At most `limit` answers at once, `per_person` of one person, and `max_waiting` more in line.
 
-    An answer runs when its turn has come: nobody before it in line could run instead. Seconds an answer
-    takes are remembered, so that a wait can be estimated.
+    As many comparisons may run at once, in the gaps that answers leave. The time that answers took is
+    remembered to estimate waits.
     """
 
-    def __init__(self, limit: int = 8, *, per_person: int = 2, waiting: int = 64) -> None:
-        self.limit, self.per_person, self.most_waiting = limit, per_person, waiting
+    def __init__(self, limit: int = 8, *, per_person: int = 2, max_waiting: int = 64) -> None:
+        self.limit, self.per_person, self.max_waiting = limit, per_person, max_waiting
         self._changed = threading.Condition()
         self._line: list[Place] = []
         self._running: list[Place] = []
         self._typical_s = 0.0
 
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._line)
+    def waiting(self, rank: Rank = "answer") -> int:
+        """How many of that rank wait for their turn."""
+        return sum(place.rank == rank for place in list(self._line))
 
-    @property
-    def running(self) -> int:
-        """How many answers run."""
-        return len(self._running)
+    def running(self, rank: Rank = "answer") -> int:
+        """How many of that rank run."""
+        return sum(place.rank == rank for place in list(self._running))
 
-    def enter(self, person: str) -> Place:
-        """A place in line for a person's answer; use it in a `with` block.
+    def enter(self, person: str, rank: Rank = "answer") -> Place:
+        """A place in line; use it in a `with` block.
 
-        Raises QueueFullError if the line is full, or the person has as many in line as may run at once.
+        Raises QueueFullError if the line is full, or if `person` already waits with as many answers as
+        may run at once. "" is nobody in particular and has no limit of its own.
         """
         with self._changed:
-            if len(self._line) >= self.most_waiting:
-                raise QueueFullError(
-                    f"{len(self._line)} questions wait already; try again in a minute."
-                )
-            if person and sum(p.person == person for p in self._line) >= self.per_person:
-                raise QueueFullError("Your earlier questions still wait for their turn.")
-            place = Place(self, person)
+            if rank == "answer":
+                waiting = [place for place in self._line if place.rank == rank]
+                if len(waiting) >= self.max_waiting:
+                    raise QueueFullError(
+                        f"{len(waiting)} questions are waiting already; try again in a minute."
+                    )
+                if person and sum(p.person == person for p in waiting) >= self.per_person:
+                    raise QueueFullError("Your earlier questions are still waiting for their turn.")
+            place = Place(self, person, rank)
             self._line.append(place)
             self._admit()
             return place
 
     def _admit(self) -> None:
-        """Let everyone run who may; the lock is held."""
-        for place in list(self._line):
-            if len(self._running) >= self.limit:
+        """Start every place whose turn has come. The caller holds the lock."""
+        for place in sorted(self._line, key=lambda place: place.rank == "comparison"):
+            if self.running(place.rank) >= self.limit:
+                continue
+            if place.rank == "comparison" and (self.running() or self.waiting()):
                 break
-            mine = sum(p.person == place.person for p in self._running)
+            mine = sum(p.person == place.person for p in self._running if p.rank == place.rank)
             if place.person and mine >= self.per_person:
                 continue
             self._line.remove(place)
@@ -76,39 +80,69 @@ class AnswerQueue:
             if place in self._running:
                 self._running.remove(place)
                 took = time.monotonic() - place.begun
-                self._typical_s = 0.7 * self._typical_s + 0.3 * took if self._typical_s else took
+                if place.rank == "answer":
+                    self._typical_s = (
+                        0.7 * self._typical_s + 0.3 * took if self._typical_s else took
+                    )
             elif place in self._line:
                 self._line.remove(place)
             self._admit()
 
 
 class Place:
-    """One answer's place in an AnswerQueue, until its `with` block is left."""
+    """One answer's or comparison's place in an AnswerQueue, until its `with` block is left."""
 
-    def __init__(self, queue: AnswerQueue, person: str) -> None:
-        self._queue, self.person = queue, person
+    def __init__(self, queue: AnswerQueue, person: str, rank: Rank) -> None:
+        self._queue, self.person, self.rank = queue, person, rank
         self.begun = 0.0
+        self.cancelled = False
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the turn -> whether it has come."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the turn -> whether it has come. Returns False at once after `cancel`."""
         with self._queue._changed:
-            return self._queue._changed.wait_for(lambda: self.number == 0, timeout_s)
+            self._queue._changed.wait_for(lambda: self.cancelled or self.number == 0, timeout_s)
+            return self.number == 0 and not self.cancelled
+
+    def give_way(self) -> float:
+        """For a comparison, between two passes: wait while answers run or wait -> seconds waited."""
+        queue, begun = self._queue, time.monotonic()
+        if self.rank == "answer" or not (queue._running or queue._line):
+            return 0.0
+        with queue._changed:
+            queue._changed.wait_for(
+                lambda: self.cancelled or not (queue.running() or queue.waiting())
+            )
+        return time.monotonic() - begun
+
+    def cancel(self) -> None:
+        """End every wait of this place now."""
+        with self._queue._changed:
+            self.cancelled = True
+            self._queue._changed.notify_all()
 
     @property
     def number(self) -> int:
-        """Place in line from 1; 0 once the answer may run."""
-        line = self._queue._line
+        """Place in line from 1, counting the own rank; 0 once it may run."""
+        line = [place for place in self._queue._line if place.rank == self.rank]
         return line.index(self) + 1 if self in line else 0
 
     @property
-    def said(self) -> str:
-        """The wait in words, for the page."""
-        with self._queue._changed:
-            number, of = self.number, len(self._queue._line)
-            rounds = (number + self._queue.limit - 1) // self._queue.limit
-            seconds = rounds * self._queue._typical_s
-        about = f", about {max(1, round(seconds))} s" if seconds else ""
-        return f"waiting: place {number} of {of} in the queue{about}"
+    def phase(self) -> str:
+        """The wait in words, for the page; "" while nothing is waited for."""
+        queue = self._queue
+        with queue._changed:
+            number, total = self.number, queue.waiting(self.rank)
+            ahead = queue.running() + queue.waiting()
+            rounds = (number + queue.limit - 1) // queue.limit
+            seconds = rounds * queue._typical_s
+        if self.rank == "comparison":
+            if not ahead:
+                return ""
+            return f"waiting: {ahead} {'answer goes' if ahead == 1 else 'answers go'} first"
+        if not number:
+            return ""
+        estimate = f", about {max(1, round(seconds))} s" if seconds else ""
+        return f"waiting: place {number} of {total} in the queue{estimate}"
 
     def __enter__(self) -> Place:
         return self

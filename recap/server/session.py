@@ -1,6 +1,6 @@
-"""One person's session: a conversation, a drafter per decoder with its memories, and the last traces.
+"""One person's session: a conversation, a drafter per decoder with its memories, and the turns so far.
 
-Nothing here knows of Gradio, nor of other sessions; `service` keeps them.
+Knows nothing of Gradio, nor of other sessions; `sessions` stores them, `run` and `actions` do the work.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import copy
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from ..compare import Divergence
 from ..conversation import Conversation
@@ -20,40 +20,14 @@ from ..drafters import Drafter, make_drafter
 from ..drafters.recap.config import RecapConfig
 from ..drafters.recap.drafter import RecapDrafter
 from ..drafters.recap.tree_size import PassCost
-from ..engine import Answer
 from ..targets.base import Target
-from ..trace import Step, Turn
-from .context import Shared
+from ..trace import Turn
+from .context import ServerContext
 
 LEARNING = ("recap", "token_recycling")
 """Decoders whose memory outlives an answer."""
 
-
-@dataclass
-class Clock:
-    """What a watch says of one run, between its first pass and its last: `wall_s`, the `tokens` that
-    came in that time, and the processor seconds that other threads took (`others_s`)."""
-
-    wall_s: float = 0.0
-    tokens: int = 0
-    others_s: float = 0.0
-
-    def time(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """Pass the steps on and note the time; to be used in the thread that decodes."""
-        begun = others = None
-        for step in steps:
-            now, busy = time.perf_counter(), time.process_time() - time.thread_time()
-            if begun is None or others is None:
-                begun, others = now, busy
-            else:
-                self.tokens += len(step.token_ids)
-            self.wall_s, self.others_s = now - begun, busy - others
-            yield step
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Speed by the wall; 0.0 with fewer than two passes."""
-        return self.tokens / self.wall_s if self.wall_s else 0.0
+State = Literal["waiting", "running", "answered", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,53 +40,62 @@ class RecapSettings:
     warm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question that waits for its answer: text, image files, decoder, most tokens of the answer, the
-    place of its message in the session's messages, and what is to be said with the answer."""
-
-    text: str
-    paths: tuple[str, ...]
-    decoder: str
-    limit: int
-    at: int
-    note: str = ""
-
-
 @dataclass
 class TurnRecord:
-    """One question of a session and every decoder's run of it; `decoder` made the answer shown.
+    """One question and every decoder's run of it; `decoder` makes the answer of the chat.
 
-    at: place of the question in the session's messages (-1: not asked on the page). paces: decoder -> (seconds, tokens) after each
-    pass. clocks: decoder -> what a watch says. before: the drafters that learn as they were before this
-    turn (kept for the last turn alone). order: the decoders as they ran, first to last. gaps: decoder ->
-    how close the choice was where its answer first differs. again: Recap's run of the turn with changed
-    settings. untraced: Recap's run with recording off.
+    state: "waiting" and "running" until the answer ends; then "answered" (some of it is in the
+    conversation, all or part of it) or "refused" (nothing is). note: a sentence to show with it, the
+    reason if it was refused or broke off. runs: label -> Turn; a label is a decoder's name, or "again"
+    (Recap with changed settings), or "untraced" (Recap with recording off). traces: label -> the run's
+    trace lines. paces: label -> (seconds, tokens) after each pass. order: labels as they ran.
+    divergences: label -> where its tokens leave the reference's. before: the drafters that learn as they
+    were before the turn (kept for the last turn alone). swapped: for each token of the answer whether another
+    image would change it, and swap_line: the same as a line of the trace.
     """
 
     question: str
-    paths: tuple[str, ...]
-    decoder: str
-    at: int = -1
+    paths: tuple[str, ...] = ()
+    decoder: str = "recap"
+    max_new_tokens: int = 256
+    state: State = "waiting"
+    note: str = ""
     runs: dict[str, Turn] = field(default_factory=dict)
+    traces: dict[str, str] = field(default_factory=dict)
     paces: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
-    clocks: dict[str, Clock] = field(default_factory=dict)
-    before: dict[str, Drafter] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     divergences: dict[str, Divergence] = field(default_factory=dict)
-    again: Turn | None = None
-    untraced: Turn | None = None
-    trace: str = ""
+    before: dict[str, Drafter] = field(default_factory=dict)
+    swapped: list[bool] = field(default_factory=list)
+    swap_line: str = ""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(6))
 
     @property
-    def images(self) -> int:
-        """Images that came with the question."""
-        return len(self.paths)
+    def answer(self) -> Turn:
+        """The turn that stands in the chat."""
+        return self.runs[self.decoder]
+
+    @property
+    def trace(self) -> str:
+        """All runs' lines, the answer's own first, then what an image swap found."""
+        others = [lines for label, lines in self.traces.items() if label != self.decoder]
+        return "".join([self.traces.get(self.decoder, ""), *others, self.swap_line])
+
+    def refuse(self, reason: str) -> None:
+        """Nothing of this question is in the conversation; `reason` is one sentence."""
+        self.state, self.note = "refused", reason
+
+
+class Stoppable(Protocol):
+    """Work that runs in a session."""
+
+    def stop(self) -> None:
+        """Ask it to end, within one pass. Returns at once."""
+        ...
 
 
 class Session:
-    """One person's conversation, memories and last traces."""
+    """One person's conversation, memories and turns."""
 
     def __init__(
         self,
@@ -121,93 +104,103 @@ class Session:
         cost: PassCost | None = None,
         *,
         user: str = "",
-        shared: Shared | None = None,
+        context: ServerContext | None = None,
     ) -> None:
         self.id = secrets.token_urlsafe(16)
         self.owner, self.user = owner, user
-        self.shared = shared or Shared()
+        self.context = context or ServerContext()
         self.target, self.cost = target, cost
         self.conversation = Conversation(target)
         self.settings = RecapSettings()
-        self.turns: list[TurnRecord] = []
-        self.messages: list[dict[str, Any]] = []
-        self.asked: list[Question] = []
-        """The question of every pair of messages, refused ones included."""
-        self.pending: Question | None = None
-        self.answering: Question | None = None
-        self.said = ("", "")
-        """The page's status line and its kind, see `texts.status`."""
+        self.records: list[TurnRecord] = []
+        """Every question of the chat, those that were refused included."""
         self.comparisons = 0
         """How many were made: their order goes round with it."""
+        self.forked_kv_bytes = 0
+        """KV cache that a comparison in this session holds at the moment."""
         self.used = time.monotonic()
+        self.left: float | None = None
+        """When its page went away; None while it is there."""
+        self.seen: float | None = None
+        """When its page said last that it is there; None if it never did (a program's session)."""
         self._drafters: dict[str, Drafter] = {}
         self._busy = threading.Lock()
-        self._taking = threading.Lock()
-        self._answer: Answer | None = None
-        self._interrupts = 0
-        self._seen = 0  # interrupts when the work that runs now began
-        self._wanted = 0
+        self._runs: list[Stoppable] = []
         self._closed = False
 
+    @property
+    def turns(self) -> list[TurnRecord]:
+        """The questions with an answer, or a part of one, in the conversation."""
+        return [record for record in self.records if record.state == "answered"]
+
+    @property
+    def person(self) -> str:
+        """Whose answers count together in the queue: the signed-in person's, else the page's."""
+        return f"user {self.user}" if self.user else self.owner
+
     # ---- memories
+
+    @property
+    def scope(self) -> str:
+        """The memory scope of Recap's persistent memory; "" is this session's own."""
+        return self.context.scopes.name(self.user)
 
     def drafter(self, name: str) -> Drafter:
         """This session's drafter of that name, its memory kept from earlier turns (if warm)."""
         if name not in self._drafters:
-            made = self._recap_of_area() if name == "recap" else self._make(name)
-            self._drafters[name] = made
+            self._drafters[name] = self._new_recap() if name == "recap" else self._make(name)
         drafter = self._drafters[name]
         if name == "recap" and not self.settings.warm:
-            if self.area:  # others use that memory: leave it alone
+            if self.scope:  # others use that memory: leave it alone
                 return self.recap(None)
             drafter.reset()
         return drafter
 
+    def _new_recap(self) -> Drafter:
+        config, vocab_size = self.settings.config, self.target.vocab_size
+        memory = self.context.scopes.memory(self.user, vocab_size, config.top_k)
+        return self._make("recap", config=config, memory=memory, cost=self._cost)
+
     @property
-    def area(self) -> str:
-        """The isolation area that Recap's memory belongs to; "" is this session's own."""
-        return self.shared.areas.name(self.user)
+    def _cost(self) -> PassCost | None:
+        return self.cost if self.settings.fit else None
 
-    def _recap_of_area(self) -> Drafter:
-        config, size = self.settings.config, self.target.vocab_size
-        memory = self.shared.areas.memory(self.user, size, config.top_k)
-        cost = self.cost if self.settings.fit else None
-        return self._make("recap", config=config, memory=memory, cost=cost)
+    def recap(self, like: Drafter | None, *, share: bool = False) -> Drafter:
+        """A Recap drafter with the session's settings that knows what `like` learned: its memory, its
+        calibration and its tree size.
 
-    def recap(self, like: Drafter | None, *, copied: bool = True) -> Drafter:
-        """A Recap drafter with the session's settings that knows what `like` learned (a copy of it, or
-        the very same memory), if its rows fit the settings; else nothing."""
-        config, cost = self.settings.config, self.cost if self.settings.fit else None
+        share: use the very same memory instead of a copy. Where `like` is no Recap drafter, or its stored
+        predictions have another size, the new one knows nothing.
+        """
+        config = self.settings.config
         if not isinstance(like, RecapDrafter) or like.top_k != config.top_k:
-            return self._make("recap", config=config, cost=cost)
-        memory, acceptance = like.memory, like.acceptance
-        if copied:
-            memory, acceptance = copy.deepcopy((memory, acceptance))
-        made = self._make("recap", config=config, memory=memory, cost=cost)
-        made.acceptance = acceptance
+            return self._make("recap", config=config, cost=self._cost)
+        memory = like.memory if share else copy.deepcopy(like.memory)
+        made = self._make("recap", config=config, memory=memory, cost=self._cost)
+        made.learn_from(like)
         return made
 
     def _make(self, name: str, **settings: Any) -> Any:
         return make_drafter(name, vocab_size=self.target.vocab_size, **settings)
 
     def configure(self, settings: RecapSettings) -> None:
-        """Use these settings from the next run on; what Recap remembers stays if its rows fit."""
+        """Use these settings from the next run on; what Recap remembers stays if its size fits."""
         if settings == self.settings:
             return
         self.settings = settings
         if old := self._drafters.pop("recap", None):
-            self._drafters["recap"] = self.recap(old, copied=False)
+            self._drafters["recap"] = self.recap(old, share=True)
 
-    def begin(self, record: TurnRecord) -> None:
-        """Open a turn: keep what is known before it, for runs of it that start from there."""
-        for earlier in self.turns:
+    def snapshot(self, record: TurnRecord) -> None:
+        """Keep what the drafters know before a turn, for runs of it that start from there."""
+        for earlier in self.records:
             earlier.before = {}
         recap, table = (self.drafter(name) for name in LEARNING)
         record.before = {"recap": self.recap(recap), "token_recycling": copy.deepcopy(table)}
 
-    def as_before(self, record: TurnRecord, name: str) -> Drafter:
-        """A drafter that knows what it knew before the turn; for a turn whose past was dropped, what
-        it knows now. This session's own drafters learn nothing from it."""
+    def drafter_before(self, record: TurnRecord, name: str) -> Drafter:
+        """A drafter that knows what it knew before the turn; for an earlier turn, what it knows now. The
+        session's own drafters learn nothing from it."""
         if name not in LEARNING:
             return self._make(name)
         known = record.before.get(name) or self.drafter(name)
@@ -216,73 +209,63 @@ class Session:
         return copy.deepcopy(known)
 
     def forget(self) -> None:
-        """Empty every memory of this session and of its person's area; the conversation stays. A memory
-        that everybody shares is nobody's to empty."""
-        if self.area:
+        """Empty every memory of this session and of its person's scope; the conversation stays. Nobody
+        can empty a memory that everybody shares."""
+        if self.scope:
             self._drafters.pop("recap", None)
-            self.shared.areas.clear(self.user)
+            self.context.scopes.clear(self.user)
         for drafter in self._drafters.values():
             drafter.reset()
 
+    # ---- the conversation
+
     def clear(self) -> None:
-        """A new conversation. Memories stay, as they do between requests in one isolation area."""
+        """A new conversation. The memories stay."""
+        self.conversation.close()
         self.conversation = Conversation(self.target)
-        self.turns, self.messages, self.asked = [], [], []
-        self.pending = None
+        self.records = []
 
-    def take(self) -> Question | None:
-        """The question that waits for its answer, once; None if there is none (any more)."""
-        with self._taking:
-            question, self.pending = self.pending, None
-        return question
-
-    def undo(self) -> Question | None:
-        """Drop the last question, answered or refused, and its answer -> it, None if there is none."""
-        self.pending = None
-        if not self.asked:
+    def undo(self) -> TurnRecord | None:
+        """Drop the last question and its answer -> its record, None if there is none."""
+        if not self.records:
             return None
-        question = self.asked.pop()
-        del self.messages[question.at :]
-        if self.turns and self.turns[-1].at >= question.at:
-            self.turns.pop()
+        record = self.records.pop()
+        if record.state == "answered":
             self.conversation.undo()
-        return question
+        return record
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV cache held, a running comparison's fork included."""
+        return self.conversation.kv_bytes + self.forked_kv_bytes
+
+    def evict(self) -> None:
+        """Give the KV cache back; it is filled again at the next question."""
+        self.conversation.evict()
 
     # ---- one thing at a time
 
     @contextmanager
-    def busy(self, *, patient_s: float | None = None) -> Iterator[bool]:
-        """Hold the session for one piece of work -> True; what runs in it now is stopped first.
-
-        patient_s: stop nothing but wait that long for one's turn. If it does not come, nothing is held
-        and the value is False.
-        """
-        if patient_s is None:
-            self._wanted += 1
-            self.interrupt()
-            self._busy.acquire()
-            self._wanted -= 1
-        elif not self._busy.acquire(timeout=patient_s):
-            yield False
-            return
-        elif self._wanted:  # something that does not wait wants the session: let it pass
-            self._busy.release()
-            yield False
-            return
-        self._seen = self._interrupts
-        self.used = time.monotonic()
+    def exclusive(self, run: Stoppable | None = None) -> Iterator[None]:
+        """Hold the session, after whatever holds it now. run: what `interrupt` stops meanwhile."""
         try:
-            yield True
+            with self._busy:
+                self.used = time.monotonic()
+                yield
         finally:
-            self._answer = None
             self.used = time.monotonic()
-            self._busy.release()
-            if self._closed:
-                self.close()
+            self.ended(run)
 
     @contextmanager
-    def quiet(self) -> Iterator[bool]:
-        """Hold the session if nothing runs in it -> whether it is held. It does not count as use."""
+    def taken_over(self) -> Iterator[None]:
+        """Stop everything that runs in the session, then hold it."""
+        self.interrupt()
+        with self.exclusive():
+            yield
+
+    @contextmanager
+    def if_free(self) -> Iterator[bool]:
+        """Hold the session unless something runs in it -> whether it is held. This does not count as use."""
         held = self._busy.acquire(blocking=False)
         try:
             yield held
@@ -290,41 +273,40 @@ class Session:
             if held:
                 self._busy.release()
 
-    def close(self) -> None:
-        """Stop what runs and free what the session holds, as soon as nothing runs. It is not used again."""
-        self._closed = True
-        self.interrupt()
-        with self.quiet() as held:
-            if held:
-                self.conversation.evict()
-                self.turns, self._drafters = [], {}
+    def started(self, run: Stoppable) -> None:
+        """Note work that is about to run or to wait for the session."""
+        self._runs.append(run)
+        if self._closed:
+            run.stop()
 
-    @property
-    def person(self) -> str:
-        """Whose answers count together in the queue: the signed-in person's, else the page's."""
-        return f"user {self.user}" if self.user else self.owner
+    def ended(self, run: Stoppable | None = None) -> None:
+        """The work is over; a session that was closed meanwhile is freed now."""
+        if run in self._runs:
+            self._runs.remove(run)
+        if self._closed and not self._runs:
+            self._free()
 
     @property
     def is_busy(self) -> bool:
-        """Some work of this session is going on."""
-        return self._busy.locked()
-
-    @property
-    def interrupts(self) -> int:
-        """How often work was asked to stop: work that sees it change ends."""
-        return self._interrupts
-
-    def running(self, answer: Answer) -> Answer:
-        """Note the answer that `interrupt` should stop; one that came before it existed stops it too."""
-        self._answer = answer
-        if self._interrupts != self._seen:
-            answer.stop()
-        return answer
+        """Something runs in this session, or waits for its turn."""
+        return bool(self._runs) or self._busy.locked()
 
     def interrupt(self) -> bool:
-        """Stop what runs, within one pass -> whether anything ran."""
-        self._interrupts += 1
-        answer = self._answer
-        if answer is not None:
-            answer.stop()
-        return answer is not None
+        """Ask whatever runs to stop, within one pass -> whether anything ran. Returns at once."""
+        runs = list(self._runs)
+        for run in runs:
+            run.stop()
+        return bool(runs)
+
+    def close(self) -> None:
+        """Stop what runs and free what the session holds as soon as nothing runs. Never waits."""
+        self._closed = True
+        self.interrupt()
+        if not self._runs:
+            self._free()
+
+    def _free(self) -> None:
+        with self.if_free() as free:
+            if free:
+                self.conversation.close()
+                self.records, self._drafters = [], {}

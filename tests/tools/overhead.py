@@ -14,7 +14,8 @@ import argparse
 import json
 import multiprocessing
 import statistics
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -24,18 +25,18 @@ from typing import Any
 import torch
 
 from recap.conversation import Conversation
-from recap.drafters import make_drafter
-from recap.engine import stream
+from recap.drafters import Drafter, make_drafter
+from recap.engine import Answer, stream
 from recap.page import launch
 from recap.page.charts import DECODER_NAMES
 from recap.page.examples import Example, load_examples
 from recap.page.uploads import read_image
+from recap.server import run as server_run
 from recap.server.model_loader import ModelLoader
-from recap.server.session import Clock
 from recap.server.sessions import Sessions
 from recap.targets import load_target
 from recap.targets.base import Target
-from recap.trace import Turn
+from recap.trace import Step, Turn
 
 from .browser import FLAGS, Person, chromium_path, free_port, heap_mb, scrub
 
@@ -49,6 +50,45 @@ class Run:
     decode: float
     wall: float
     cpu: float
+
+
+@dataclass
+class Clock:
+    """What a watch says of one run, between its first pass and its last: `wall_s`, the `tokens` that
+    came in that time, and the processor seconds that other threads took (`others_s`)."""
+
+    wall_s: float = 0.0
+    tokens: int = 0
+    others_s: float = 0.0
+
+    def time(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Pass the steps on and note the time; to be used in the thread that decodes."""
+        begun = others = None
+        for step in steps:
+            now, busy = time.perf_counter(), time.process_time() - time.thread_time()
+            if begun is None or others is None:
+                begun, others = now, busy
+            else:
+                self.tokens += len(step.token_ids)
+            self.wall_s, self.others_s = now - begun, busy - others
+            yield step
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Speed by the wall; 0.0 with fewer than two passes."""
+        return self.tokens / self.wall_s if self.wall_s else 0.0
+
+
+CLOCKS: dict[str, Clock] = {}
+"""Decoder -> the clock of its newest answer on the page."""
+
+
+def clocked(conversation: Conversation, drafter: Drafter, **settings: Any) -> Answer:
+    """`engine.stream` with a clock around its steps; takes the place of the server's."""
+    answer, clock = stream(conversation, drafter, **settings), Clock()
+    CLOCKS[drafter.name] = clock
+    answer._iterator = clock.time(answer._iterator)
+    return answer
 
 
 def run_of(clock: Clock, turn: Turn) -> Run:
@@ -115,7 +155,7 @@ def on_the_page(
     person.recv()
     record = list(sessions)[-1].turns[-1]
     person.send(None)
-    return run_of(record.clocks[decoder], record.runs[decoder])
+    return run_of(CLOCKS[decoder], record.runs[decoder])
 
 
 def figures(decoder: str, library: list[Run], seen: list[Run]) -> dict[str, Any]:
@@ -163,6 +203,7 @@ def main() -> None:
     target = load_target(arguments.model)
     loader, sessions = ModelLoader(arguments.model, lambda: target), Sessions()
     example = load_examples()[arguments.example]
+    server_run.stream = clocked
     with served(loader, sessions, arguments.tokens) as address:
         if arguments.trace:
             print(json.dumps(scrubbed(address, arguments.trace, arguments.n)))

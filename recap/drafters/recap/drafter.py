@@ -7,6 +7,7 @@ as part of the key (`growth`); after the pass every verified node, rejected ones
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -89,6 +90,12 @@ class RecapDrafter:
         self.lookup = SuffixLookup(self.lookup.blocked)
         self._forget_likely()
         self._prompt, self._confirmed = (), []
+
+    def learn_from(self, other: RecapDrafter) -> None:
+        """Take over a copy of another drafter's calibration and of what it knows about tree sizes."""
+        self.acceptance = copy.deepcopy(other.acceptance)
+        if self.size is not None and other.size is not None:
+            self.size.copy_from(other.size)
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]

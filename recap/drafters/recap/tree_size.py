@@ -118,6 +118,11 @@ class TreeSize:
         self._passes = self._rows = self._tokens = 0.0
         self._counted, self._best, self._when = 0, 0, (-1, -1)
 
+    def copy_from(self, other: TreeSize) -> None:
+        """Take over what another one has seen."""
+        self._passes, self._rows, self._tokens = other._passes, other._rows, other._tokens
+        self._counted, self._best, self._when = other._counted, other._best, other._when
+
     @property
     def exponent(self) -> float:
         """Of one row's growth, the prior and the passes seen."""
