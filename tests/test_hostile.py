@@ -286,6 +286,64 @@ def test_a_dropped_connection_frees_everything(capfd):
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
+def test_while_streams_drop_and_pages_close_everybody_else_is_served(capfd):
+    """Gradio closes a dropped stream on its event loop: nothing of ours may wait there for a pass."""
+    target, sessions = HeldTarget(), Sessions()
+    loader = ModelLoader("held", lambda: target)
+    assert loader.wait(10)
+    with serving(loader, sessions, max_new_tokens=5000) as address:
+        client = Client(address)
+        for number, end in enumerate(("drop", "cancel", "close")):
+            name = f"longlonglong{number}"
+            body = {"data": [{"text": "5 6 7"}, "recap"], "session_hash": name}
+            with client.http.stream("GET", f"/heartbeat/{name}"):
+                sent = client.http.post("/call/chat", json=body).json()
+                event = {"event_id": sent["event_id"], "session_hash": name, "fn_index": 0}
+                with client.http.stream("GET", f"/call/chat/{sent['event_id']}") as stream:
+                    next(stream.iter_lines())
+                    if end == "cancel":
+                        client.http.post("/cancel", json=event)
+                    elif end == "close":
+                        sessions.leave(name)
+            # no pass has ended yet, and the server answers
+            assert httpx.get(f"{address}/healthz", timeout=20).status_code == 200
+            assert httpx.get(address, timeout=20).status_code == 200
+        assert target.passes <= 1
+        target.go.set()
+        until(lambda: sessions.context.queue.running() == 0)
+        until(lambda: not any(session.is_busy for session in sessions))
+        assert all(agree(session) for session in sessions)
+        client.http.close()
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_after_a_drop_the_same_client_can_go_on(client, server, solo):
+    """Gradio would never end another stream of that client, and the documented example would hang."""
+    name = secrets.token_hex(8)
+    body = {"data": [{"text": QUESTION}, "recap"], "session_hash": name}
+    sent = client.http.post("/call/chat", json=body).json()
+    with client.http.stream("GET", f"/call/chat/{sent['event_id']}"):
+        pass
+    until(lambda: not any(session.is_busy for session in server[1]))
+    client.call([], "clear", session_hash=name)
+    event, turn = client.chat(QUESTION, session_hash=name)
+    assert (event, turn["token_ids"]) == ("complete", solo)
+
+
+def test_a_blink_of_the_network_is_no_goodbye(client, server, solo):
+    """The connection that tells whether a page is there ends; the conversation stays for the grace time."""
+    name, sessions = secrets.token_hex(8), server[1]
+    client.chat(QUESTION, session_hash=name)
+    session = sessions.of_owner(name)
+    with client.http.stream("GET", f"/heartbeat/{name}") as heartbeat:
+        next(heartbeat.iter_lines())
+    until(lambda: session.left is not None)
+    sessions.sweep()
+    assert sessions.of_owner(name) is session
+    assert session.left is None, "it is back"
+    assert len(session.turns) == 1
+
+
 def test_before_the_model_is_there_the_page_says_so(capfd):
     go = threading.Event()
     loader = ModelLoader("slow", lambda: go.wait(20) and HeldTarget())

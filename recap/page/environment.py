@@ -31,6 +31,7 @@ VARIABLES = {
     "RECAP_IDLE_MINUTES": "minutes after which an idle session is freed, default 30",
     "RECAP_KV_MB": "budget for the KV caches of all conversations in MB, default 8000",
     "RECAP_UPLOAD_MB": "largest uploaded file in MB, default 20",
+    "RECAP_UPLOADS_MB": "disk space of all uploads in MB, a quarter of it for one address in an hour; default 4000",
     "RECAP_IMAGE_MEGAPIXELS": "most pixels of an uploaded image in millions, default 50",
     "RECAP_GRACE_SECONDS": "seconds that a page may be gone before its conversation is freed, default 60",
     "RECAP_MEMORY_SCOPE": "who shares Recap's 1-token memory: session (default), user (who is signed in), shared",
@@ -60,6 +61,7 @@ class Settings:
     idle_minutes: int = 30
     kv_mb: int = 8000
     upload_mb: int = 20
+    uploads_mb: int = 4000
     image_megapixels: int = 50
     grace_seconds: int = 60
     memory_scope: str = "session"

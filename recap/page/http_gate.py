@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
 from gradio.utils import get_upload_folder
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +21,7 @@ from starlette.routing import Route
 
 from ..server.context import ServerContext
 from ..server.model_loader import ModelLoader
+from .upload_budget import UploadBudget
 
 MOST_BODY_BYTES = 2_000_000
 """Largest request body but for uploads, which have a cap of their own."""
@@ -32,6 +34,7 @@ SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 CALL = re.compile(r"/(call|run|api)/[^/]+$")
+STREAM = re.compile(r"/call/[^/]+/(?P<event>[^/]+)$")
 
 
 class RefusedError(ValueError):
@@ -45,7 +48,8 @@ class RefusedError(ValueError):
 class Gate:
     """ASGI middleware: checks the bodies of requests (see `check`) before the page sees them.
 
-    counts: for an endpoint, by name and by number, how many values it may be called with.
+    counts: for an endpoint, by name and by number, how many values it may be called with. uploads: says
+    whether an upload fits. stream_ended: hears the event id of every /call stream that is over.
     """
 
     def __init__(
@@ -54,12 +58,29 @@ class Gate:
         *,
         counts: Mapping[str | int, set[int]] | None = None,
         most_bytes: int = MOST_BODY_BYTES,
+        uploads: UploadBudget | None = None,
+        stream_ended: Callable[[str], None] = lambda event: None,
     ) -> None:
         self.app, self.counts, self.most_bytes = app, counts or {}, most_bytes
+        self.uploads, self.stream_ended = uploads, stream_ended
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope.get("path", "").rstrip("/")
-        if scope["type"] != "http" or scope["method"] != "POST" or path.endswith("/upload"):
+        method = scope["method"] if scope["type"] == "http" else ""
+        if method == "GET" and (stream := STREAM.search(path)):
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                self.stream_ended(stream["event"])
+            return
+        if method == "POST" and path.endswith("/upload") and self.uploads is not None:
+            length = dict(scope["headers"]).get(b"content-length", b"")
+            size = int(length) if length.isdigit() else self.most_bytes
+            address = (scope.get("client") or ("", 0))[0]
+            if refusal := await to_thread.run_sync(self.uploads.admit, address, size):
+                await JSONResponse({"detail": refusal}, status_code=413)(scope, receive, send)
+                return
+        if method != "POST" or path.endswith("/upload"):
             await self.app(scope, receive, send)
             return
         try:

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
+from gradio.utils import get_upload_folder
 from starlette.middleware import Middleware
 
 from ..server import allocator
@@ -24,6 +26,7 @@ from .examples import load_examples
 from .http_gate import Gate, input_counts, routes
 from .inspector import ASSETS, style
 from .layout import build
+from .upload_budget import UploadBudget
 
 LOG = logging.getLogger("recap")
 
@@ -123,6 +126,24 @@ def open_memory_file(
     return file
 
 
+def stream_ended(demo: gr.Blocks, event: str) -> None:
+    """Forget an event whose stream is over. Gradio keeps the id of one whose client left, and then never
+    closes another /call stream of the same session."""
+    for events in demo._queue.pending_event_ids_session.values():
+        events.discard(event)
+
+
+def upload_budget(settings: Settings, sessions: Sessions) -> UploadBudget:
+    """For this server's upload folder; what a conversation may read again stays."""
+
+    def needed() -> set[str]:
+        return {path for session in sessions for record in session.records for path in record.paths}
+
+    total = settings.uploads_mb * 10**6
+    folder = Path(get_upload_folder())
+    return UploadBudget(folder, total=total, share=total // 4, needed=needed)
+
+
 def serve(
     settings: Settings, loader: ModelLoader, sessions: Sessions, *, block: bool = True
 ) -> gr.Blocks:
@@ -152,7 +173,14 @@ def serve(
         allowed_paths=[str(Path(settings.examples).resolve())],
         max_file_size=f"{settings.upload_mb}mb",
         app_kwargs={
-            "middleware": [Middleware(Gate, counts=input_counts(demo))],
+            "middleware": [
+                Middleware(
+                    Gate,
+                    counts=input_counts(demo),
+                    uploads=upload_budget(settings, sessions),
+                    stream_ended=partial(stream_ended, demo),
+                )
+            ],
             "routes": routes(loader, sessions.context),
         },
         max_threads=THREADS,
