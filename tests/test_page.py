@@ -996,13 +996,13 @@ def test_accessibility(visit, dark):
     assert serious == [], "\n".join(map(str, serious))
 
 
-def test_the_readme_asks_the_running_page(address, monkeypatch, capsys):
-    """README's example of the API, against this app."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```py\n(.*?)```", readme, flags=re.DOTALL)
+def test_the_documented_client_asks_the_running_page(address, monkeypatch, capsys):
+    """The example of docs/api.md, against this app."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
     assert "http://127.0.0.1:7860" in example
     monkeypatch.chdir(ROOT)
-    exec(compile(example.replace("http://127.0.0.1:7860", address), "README.md", "exec"), {})
+    exec(compile(example.replace("http://127.0.0.1:7860", address), "docs/api.md", "exec"), {})
     text, identical = capsys.readouterr().out.strip().rsplit("\n", 1)
     assert text
     assert "autoregressive" in identical

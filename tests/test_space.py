@@ -414,13 +414,6 @@ def test_no_spacefile(tmp_path):
         load(tmp_path / "Spacefile")
 
 
-def test_the_readme_has_every_variable():
-    """The table: | `NAME` | what it does |, in the words of `python app.py --help`."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = dict(re.findall(r"^\| `(RECAP_[A-Z_]+)` \| (.+?) \|$", text, flags=re.MULTILINE))
-    assert table == {name: said.replace("|", "\\|") for name, said in VARIABLES.items()}
-
-
 def test_help_lists_every_variable(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["app.py", "--help"])
     with pytest.raises(SystemExit) as caught:
