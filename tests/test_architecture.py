@@ -39,44 +39,19 @@ ONLY_IN = {  # library -> the rooms that may import it
 }
 LAZY = {  # imports of our own inside a function -> why they wait
     "recap.targets -> recap.targets.loader": "`import recap` stays free of transformers (seconds)",
-    "recap.cli -> recap.bench.command": "`ask` does not load the benchmark",
-    "recap.cli -> recap.bench.load": "`ask` does not load the benchmark",
-    "recap.bench.command -> recap.bench.image_swap": "only --image-swap needs it",
-    "recap.bench.command -> recap.bench.peers": "only --peers needs transformers' generate",
-    "recap.bench.command -> recap.bench.report": "only --report needs the plots",
-    "recap.bench.pass_cost -> recap.targets.loader": "`--help` stays free of transformers",
-    "recap.space.check -> recap.page.launch": "`diff` and `apply` do not load Gradio",
-    "recap.space.check -> recap.page.layout": "`diff` and `apply` do not load Gradio",
-    "recap.space.check -> recap.server.model_loader": "`diff` and `apply` do not load torch",
-    "recap.space.check -> recap.server.sessions": "`diff` and `apply` do not load torch",
-    "recap.space.check -> recap.targets.loader": "`diff` and `apply` do not load torch",
+    "recap.bench.command -> recap.bench.experiment": "`--help` and `ask` do not load what measures",
 }
 PENDING: dict[str, set[str]] = {
     "libraries": {
-        "recap.bench.report -> plotly",
         "recap.page.texts -> torch",
     },
     "circles": {
-        "recap.bench.formats <-> recap.bench.suites",
         "recap.targets.captured <-> recap.targets.transformers_target",
     },
-    "lazy_imports": {
-        "recap.bench.ablations -> recap.pass_timing",
-        "recap.bench.command -> recap.bench.formats",
-        "recap.bench.command -> recap.options",
-        "recap.bench.image_swap -> recap.options",
-        "recap.bench.suites -> recap.bench.formats",
-        "recap.bench.suites -> recap.targets.images",
-    },
     "privates": {
-        "recap.bench.pass_cost uses target._static",
-        "recap.bench.peers uses target._image_inputs",
-        "recap.bench.shapes uses target._language",
         "recap.drafters.recap.reference imports recap.drafters.recap.grow._KINDS",
         "recap.drafters.recap.reference imports recap.drafters.recap.grow._MATCHES",
         "recap.page.launch uses demo._queue",
-        "recap.targets.captured uses self._target._head",
-        "recap.targets.captured uses self._target._language",
         "recap.targets.captured uses self._target._masks",
         "recap.targets.captured uses self._target._positions",
     },

@@ -3,26 +3,25 @@
 import base64
 import io
 import json
-import pickle
 import re
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from recap import Conversation, make_drafter
-from recap.bench import figures as figures_
-from recap.bench import peers, run
+from recap import Conversation, make_drafter, stream
+from recap.bench import overhead, peers, run
 from recap.bench.ablations import ABLATIONS, StaticTreeDrafter, comparison
-from recap.bench.figures import figures, groups, table
+from recap.bench.bootstrap import interval
+from recap.bench.figures import Answers, figures, groups, table
 from recap.bench.formats import FORMATS
 from recap.bench.record import Record
 from recap.bench.report import page
 from recap.bench.runners import EngineRunner, Outcome, Pass
+from recap.bench.samples import Sample
 from recap.bench.suffix import SuffixDrafter
-from recap.bench.suites import Sample, load_suite
+from recap.bench.suites import load_suite
 from recap.cli import main
 from recap.drafters.recap.config import RecapConfig
 from recap.targets import load_target
@@ -108,7 +107,7 @@ def test_every_repeat_starts_with_empty_memories_and_times_are_medians():
     by_repeat = {
         n: [
             (r["sample"], r["turn"], r["decoder"], r["passes"])
-            for r in record.rows
+            for r in record.answers
             if r["repeat"] == n
         ]
         for n in range(3)
@@ -119,7 +118,7 @@ def test_every_repeat_starts_with_empty_memories_and_times_are_medians():
         {"sample": "a", "turn": 0, "tokens": 11, "prefill_tokens": 1, "passes": 5, "decode_s": s}
         for s in (9.0, 1.0, 2.0)
     ]
-    assert figures_.Answers(rows).sums() == {"a": (10, 5, 2.0)}
+    assert Answers(rows).sums() == {"a": (10, 5, 2.0)}
 
 
 def test_a_cold_decoder_forgets_before_every_answer():
@@ -149,7 +148,7 @@ class Liar(EngineRunner):
         ids = list(o.token_ids)
         logits = self.target.logits([*conversation.ids, *ids[: self.place]])
         ids[self.place] = int(logits.argsort()[-2])
-        return Outcome(tuple(ids), o.text, o.prefill_s, o.decode_s, o.passes, twin=o.twin)
+        return Outcome(tuple(ids), o.text, o.prefill_s, o.decode_s, o.passes, fork=o.fork)
 
 
 def test_the_first_difference_is_reported_with_its_margin():
@@ -159,7 +158,7 @@ def test_the_first_difference_is_reported_with_its_margin():
     liar = result["decoders"]["liar"]
     assert liar["identical"] is False
     assert liar["match_ratio"] == 0.0
-    assert "0% of answers" in table(result)
+    assert "0% of answers" in table(result).markdown()
     prompt = [9, 3, 4, 5]
     best, second = sorted(target.logits([*prompt, *target.greedy(prompt, 5)]))[::-1][:2]
     assert liar["first_difference"]["token"] == 5
@@ -181,9 +180,6 @@ class Broken:
 
     def reset(self):
         pass
-
-    def state(self):
-        return None
 
 
 def test_a_peer_that_fails_costs_nobody_else_a_sample():
@@ -239,88 +235,66 @@ class Stopping(EngineRunner):
         if Stopping.left is not None:
             Stopping.left -= 1
             if Stopping.left < 0:
-                super().answer(conversation, 9)  # it has learned something from half an answer
+                super().answer(conversation, 9)
                 raise KeyboardInterrupt
         return super().answer(conversation, max_new_tokens)
 
 
+def key(answer):
+    return answer["sample"], answer["turn"], answer["repeat"], answer["decoder"]
+
+
 @pytest.mark.parametrize("after", [3, 5, 8, 9])
-def test_a_resumed_run_measures_what_an_undisturbed_one_does(tmp_path, after):
-    def fresh():
+def test_a_resumed_run_keeps_what_it_has_and_measures_the_rest(tmp_path, after):
+    path = tmp_path / "r.ndjson"
+
+    def go(resume=False):
         target = ScriptedTarget(vocab_size=16, order=1, eos=False)
         drafter = make_drafter("recap", vocab_size=16)
-        return target, {"recap": Stopping(drafter), **runners(target, DECODERS[1:])}
-
-    def go(path, resume=False):
-        target, used = fresh()
-        record = Record(path, settings={"n": 60}, resume=resume, thrift=0)
-        run.run_suite(target, SAMPLES, used, max_new_tokens=60, repeats=2, record=record)
-        return counted(record.rows)
+        used = {"recap": Stopping(drafter), **runners(target, DECODERS[1:])}
+        record = Record(path, settings={"n": 60}, resume=resume)
+        return run.run_suite(target, SAMPLES, used, max_new_tokens=60, repeats=2, record=record)
 
     Stopping.left = None
-    whole = go(tmp_path / "whole.ndjson")
+    whole = go()
     Stopping.left = after
-    cut = tmp_path / "cut.ndjson"
     with pytest.raises(KeyboardInterrupt):
-        go(cut)
+        go()
     Stopping.left = None
-    kept = cut.read_text().splitlines()
-    assert go(cut, resume=True) == whole
-    assert cut.read_text().splitlines()[: len(kept)] == kept, "rows are only ever appended"
-    lines = [json.loads(line) for line in cut.read_text().splitlines()]
-    assert counted(lines[1:]) == whole
-    assert not (tmp_path / "cut.ndjson.state").exists()
+    path.write_text(path.read_text() + '{"cut o')  # and then the machine went down
+    kept = path.read_text().splitlines()
+    result = go(resume=True)
+    head, *lines, end = map(json.loads, path.read_text().splitlines())
+    (done,) = head["resumed_at"]
+    assert result["resumed_at"] == [done]
+    assert end == {"complete": True}
+    samples = list(dict.fromkeys((a["repeat"], a["sample"]) for a in lines))[:done]
+    whole_ones = [a for a in lines if (a["repeat"], a["sample"]) in samples]
+    assert [json.loads(line) for line in kept[1 : 1 + len(whole_ones)]] == whole_ones
+    assert done == max(
+        0, len({(a["repeat"], a["sample"]) for a in map(json.loads, kept[1:-1])}) - 1
+    )
+    assert [key(a) for a in lines] == [key(a) for a in whole["samples"]]
+    assert all(f["identical"] for f in result["decoders"].values())
+    with pytest.raises(ValueError, match="nothing to resume"):
+        Record(path, settings={"n": 60}, resume=True)
 
 
 def test_a_run_is_not_resumed_with_other_settings_nor_overwritten(tmp_path):
     path = tmp_path / "r.ndjson"
     record = Record(path, settings={"limit": 3})
-    record.add([{"a": 1}])
-    record.save({}, now=True)
+    record.peers = {"x": {"setting": {"n": 1}}}
+    for sample in "ab":
+        record.add([{"sample": sample, "repeat": 0}] * 2)
     with pytest.raises(ValueError, match="another setting of limit"):
         Record(path, settings={"limit": 4}, resume=True)
-    with pytest.raises(ValueError, match="interrupted run: go on with --resume"):
+    with pytest.raises(ValueError, match="interrupted run: continue it with --resume"):
         Record(path, settings={"limit": 3})
-    assert Record(path, settings={"limit": 3}, resume=True).done == 1
-    (tmp_path / "r.ndjson.state").write_bytes(b"cut off")
-    with pytest.raises(ValueError, match="cannot be read"):
-        Record(path, settings={"limit": 3}, resume=True)
+    again = Record(path, settings={"limit": 3}, resume=True)
+    assert (again.done, again.peers, again.resumed_at) == (1, record.peers, [1])
+    assert [a["sample"] for a in again.answers] == ["a", "a"], "b may be half a sample"
     with pytest.raises(ValueError, match="nothing to resume"):
         Record(tmp_path / "other.ndjson", resume=True)
-
-
-class Dear:
-    """Takes long to copy."""
-
-    copies = 0
-
-    def __getstate__(self):
-        Dear.copies += 1
-        threading.Event().wait(0.02)
-        return {"x": 1}
-
-
-def test_a_dear_copy_is_not_made_after_every_sample(tmp_path):
-    Dear.copies = 0
-    record = Record(tmp_path / "r.ndjson", thrift=1e6)
-    for _ in range(5):
-        record.add([{"a": 1}])
-        record.save({"x": Dear()})
-    assert Dear.copies == 1
-    record.save(None, now=True)
-    assert Record(tmp_path / "r.ndjson", resume=True).done == 1
-
-
-def test_rows_behind_the_last_saved_state_are_measured_again(tmp_path):
-    path = tmp_path / "r.ndjson"
-    record = Record(path)
-    record.add([{"a": 1}, {"a": 2}])
-    record.save({"x": 7}, now=True)
-    record.add([{"a": 3}])  # and then the machine went down
-    again = Record(path, resume=True)
-    assert (again.rows, again.done, again.runners) == ([{"a": 1}, {"a": 2}], 1, {"x": 7})
-    again.add([{"a": 4}])
-    assert [json.loads(line).get("a") for line in path.read_text().splitlines()] == [None, 1, 2, 4]
 
 
 # ---- other libraries
@@ -342,9 +316,9 @@ def test_peers_give_the_plain_tokens_over_two_turns(name, target):
     for question in ("what is the red square? the red square", "and the total?"):
         conversation.ask(question, images)
         conversation.prefill(seed=True, top_k=8)
-        runner, about = peers.tune(target, name, [conversation], max_new_tokens=6)
+        runner, about = peers.tune(target, name, [conversation])
         if runner is None:
-            assert about["status"] == "skipped: it reads text models alone"
+            assert about["status"] == "skipped: it reads text models only"
             assert name == "flashspec_ngram"
             assert target.sees_images
             return
@@ -356,8 +330,28 @@ def test_peers_give_the_plain_tokens_over_two_turns(name, target):
         assert given >= len(outcome.token_ids), "every token belongs to a pass"
         assert outcome.decode_s > 0
         assert conversation.answer_ids == (), "the conversation did not move"
-        conversation.adopt(expected.twin)
+        conversation.adopt(expected.fork)
         images = []
+
+
+def test_peers_run_on_the_output_layer_of_our_engine(target, monkeypatch):
+    conversation = Conversation(target)
+    conversation.ask("what is the red square?")
+    conversation.prefill(seed=True, top_k=8)
+    layer, seen = target.output_layer, []
+    own = target.model.get_output_embeddings()
+    assert layer is not own
+    assert type(layer).__name__ == "PackedLinear"
+    hook = layer.register_forward_hook(lambda *_: seen.append(1))
+    try:
+        outcome = peers.GenerateRunner(target).answer(conversation, 5)
+        assert len(seen) == len(outcome.passes) + 1, "each pass of generate, and its prefill"
+        monkeypatch.setattr(target.model, "generate", lambda **_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            peers.GenerateRunner(target).answer(conversation, 5)
+    finally:
+        hook.remove()
+    assert target.model.get_output_embeddings() is own, "restored, whatever happens"
 
 
 def test_missing_libraries_are_named(monkeypatch):
@@ -386,19 +380,16 @@ def test_the_fastest_setting_is_the_one_measured(monkeypatch):
     ]
 
 
-def test_suffix_decoding_keeps_its_answers_when_pickled():
+def test_suffix_decoding_profits_from_earlier_answers():
     pytest.importorskip("arctic_inference.suffix_decoding")
     target = ScriptedTarget(vocab_size=16, order=1, eos=False)
     runner = EngineRunner(SuffixDrafter(tokens=8, factor=2.0))
-    opened = run.opened(target, SAMPLES, 4, {"x": runner})
-    for conversation in opened[:3]:
-        runner.answer(conversation, 60)
-    twin = pickle.loads(pickle.dumps(runner.state()))
-    one = runner.answer(opened[3], 60)
-    runner.restore(twin)
-    assert [p[:2] for p in runner.answer(opened[3], 60).passes] == [p[:2] for p in one.passes]
-    assert len(one.passes) < 40, "it profits from earlier answers"
-    assert list(one.token_ids) == target.greedy([3, 4, 5, 6, 3, 4], 60)
+    questions = run.first_questions(target, SAMPLES, 4, {"x": runner})
+    alone = runner.answer(questions[3], 60)
+    runner.reset()
+    warm = [runner.answer(question, 60) for question in questions][3]
+    assert len(warm.passes) < len(alone.passes)
+    assert list(warm.token_ids) == target.greedy([3, 4, 5, 6, 3, 4], 60)
 
 
 # ---- ablations
@@ -420,8 +411,6 @@ def recorded_trees(drafter, target, passes=60):
     """(tree with contributions, levels that answered at each row) of an answer."""
     conversation = Conversation(target)
     conversation.ask("3 4 5 6 3 4")
-    from recap import stream
-
     return list(stream(conversation, drafter, max_new_tokens=passes, record=True))
 
 
@@ -490,15 +479,13 @@ def test_ablations_run_from_the_command_line(tmp_path, capsys, monkeypatch):
 # ---- the page
 
 
-def test_the_page_is_one_file_that_needs_no_network():
-    result = measured()
-    result["peers"] = {"other": {"status": "not installed (pip install <other>)"}}
-    text = page(result)
-    assert not re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["']?(?:https?:)?//""", text)
-    assert text.count("Plotly.newPlot(") >= 5
+def test_the_report_is_one_file_that_needs_no_network():
+    text = page(measured(), ["peer other: not installed (pip install <other>)"])
+    assert not re.findall(r"(?:src|href|url|@import|<script)", text)
     assert "pip install &lt;other&gt;" in text
-    for name in DECODERS:
-        assert f"<td>{name}</td>" in text
+    assert text.count('class="bar"') == 2 * len(DECODERS), "tokens per pass and speed"
+    for part in (*DECODERS, "3-token", "single-turn", "a, turn 2"):
+        assert f"<td>{part}</td>" in text
 
 
 def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
@@ -511,7 +498,7 @@ def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
     assert main(words) == 0
     assert json.loads(out.read_text())["samples"][0]["kind"] == "t"
     answers = [json.loads(line) for line in out.with_suffix(".ndjson").read_text().splitlines()]
-    assert len(answers) == 5, "settings and four answers"
+    assert len(answers) == 6, "settings, four answers, the end"
     assert answers[1]["steps"]
     assert html.read_text().startswith("<!doctype html>")
     assert main([*words, "--resume"]) == 2
@@ -630,7 +617,7 @@ def test_the_authors_json(name, tmp_path):
     (tmp_path / image).write_bytes(png())
     (tmp_path / "set.json").write_text(json.dumps(data))
     (sample,) = load_suite(f"{name}:{tmp_path / 'set.json'}")
-    assert [p.size for p in sample.pictures()] == [(30, 20)]
+    assert [p.size for p in sample.open_images()] == [(30, 20)]
     if name != "coco":
         assert sample.turns[0].splitlines()[0] == "What brand?"
     if name in ("mathvista", "scienceqa", "seedbench"):
@@ -649,7 +636,7 @@ def test_an_image_that_is_not_there_is_named_when_it_is_read(tmp_path):
     (tmp_path / "q.json").write_text(json.dumps({"7": {"imageId": "n5", "question": "Q"}}))
     (sample,) = load_suite(f"gqa:{tmp_path / 'q.json'}")
     with pytest.raises(ValueError, match=r"no image file .*images/n5\.jpg"):
-        sample.pictures()
+        sample.open_images()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -663,7 +650,7 @@ def test_a_table_with_images_inside(name, tmp_path):
     file = tmp_path / "set.tsv"
     file.write_text("\n".join("\t".join(row) for row in rows))
     first, second = load_suite(f"{name}:{file}")
-    assert [p.size for s in (first, second) for p in s.pictures()] == [(30, 20)] * 2
+    assert [p.size for s in (first, second) for p in s.open_images()] == [(30, 20)] * 2
     if name != "coco":
         assert first.turns == ("Look.\nWhat brand?\nA. one\nB. two",)
         assert second.turns == ("And this?",)
@@ -687,7 +674,7 @@ def test_parquet_with_images_inside(name, tmp_path):
     parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "test-0.parquet")
     for where in (tmp_path, tmp_path / "test-0.parquet"):
         (sample,) = load_suite(f"{name}:{where}")
-        assert len(sample.pictures()) == (2 if name == "seedbench" else 1)
+        assert len(sample.open_images()) == (2 if name == "seedbench" else 1)
 
 
 def test_samples_with_one_id_stay_apart(tmp_path):
@@ -705,18 +692,18 @@ def test_mme_as_its_authors_publish_it(tmp_path):
     samples = load_suite(f"mme:{tmp_path}")
     assert [s.turns[0] for s in samples] == ["Is it red?", "Is it blue?"] * 2
     assert {s.kind for s in samples} == {"OCR", "posters"}
-    assert all(len(s.pictures()) == 1 for s in samples)
+    assert all(len(s.open_images()) == 1 for s in samples)
 
 
 @pytest.mark.parametrize(
     ("name", "file", "content", "says"),
     [
-        ("gqa", "x.json", "{", "x.json is no JSON"),
-        ("gqa", "x.json", "[3]", "Row 1 of x.json is no sample: it is no JSON object."),
+        ("gqa", "x.json", "{", "x.json is not JSON"),
+        ("gqa", "x.json", "[3]", "Row 1 of x.json is no sample: it is not a JSON object."),
         ("gqa", "x.json", '[{"imageId": "1"}]', "no 'question'"),
         ("gqa", "x.json", "[]", "x.json has no samples"),
         ("gqa", "x.parquet", "no", "cannot be read as parquet"),
-        ("gqa", "x.tsv", "question\timage\nq\t" + "?" * 99, "its image is no base64"),
+        ("gqa", "x.tsv", "question\timage\nq\t" + "?" * 99, "its image is not base64"),
         ("gqa", "none.tsv", None, "cannot be read: No such file"),
         ("mme", "", None, "has no samples"),
     ],
@@ -733,13 +720,11 @@ def test_mistakes_in_a_data_set_get_one_sentence(name, file, content, says, tmp_
 
 
 def test_a_broken_inline_image_is_named():
-    with pytest.raises(ValueError, match="The image of sample x cannot be read"):
-        Sample("x", ("q",), (b"no image",)).pictures()
+    with pytest.raises(ValueError, match="The image of sample x is not an image"):
+        Sample("x", ("q",), (b"no image",)).open_images()
 
 
 def test_the_bootstrap_follows_the_spread():
-    from recap.bench.bootstrap import interval
-
     def mean(total, count):
         return total / count
 
@@ -752,47 +737,50 @@ def test_the_bootstrap_follows_the_spread():
     assert interval(mean, [1.0], [1.0]) is None
 
 
-# ---- what the memories weigh
+# ---- what drafting costs
 
 
 @pytest.mark.slow
 def test_memories_stay_within_their_sizes_at_a_real_vocabulary():
-    from recap.bench.memory_use import LIMITS_MB, measure
-
-    sizes = measure(vocab=151_936, tokens=4000, config=RecapConfig())
+    sizes = overhead.memory_sizes(vocab=151_936, tokens=4000, config=RecapConfig())
+    limits = overhead.LIMITS_MB
     assert sizes["tokens"] >= 4000
-    assert 151_936 * 8 * 8 / 1e6 < sizes["persistent_mb"] <= LIMITS_MB["persistent_mb"] == 32.0
-    assert 5.0 < sizes["request_mb"] <= LIMITS_MB["request_mb"] == 50.0
+    assert 151_936 * 8 * 8 / 1e6 < sizes["persistent_mb"] <= limits["persistent_mb"] == 32.0
+    assert 5.0 < sizes["request_mb"] <= limits["request_mb"] == 50.0
     assert sizes["request_mb"] < sizes["request_full_mb"] <= 50.0
 
 
 def test_memories_are_bounded_by_the_config():
-    from recap.bench.memory_use import measure
-
     def sizes(tokens, **config):
-        return measure(vocab=3000, tokens=tokens, config=RecapConfig(budget=15, **config))
+        config = RecapConfig(budget=15, **config)
+        return overhead.memory_sizes(vocab=3000, tokens=tokens, config=config)
 
     small, large = (sizes(900, request_rows=rows) for rows in (1000, 8000))
-    assert small["rows_verified"] > 1000, "the ring has wrapped around"
+    assert small["verified"] > 1000, "the ring has wrapped around"
     for one in (small, large):
         assert one["request_mb"] <= one["request_full_mb"]
-    bytes_a_row = 1e6 * (large["request_full_mb"] - small["request_full_mb"]) / 7000
-    assert 68 < bytes_a_row < 600, "arrays, keys and their dictionaries"
+    bytes_each = 1e6 * (large["request_full_mb"] - small["request_full_mb"]) / 7000
+    assert 68 < bytes_each < 600, "arrays, keys and their dictionaries"
     assert small["request_mb"] < large["request_mb"]
+    config = RecapConfig(budget=3, request_rows=1000)
     wide, narrow = (
-        measure(vocab=vocab, tokens=30, config=RecapConfig(budget=3))["persistent_mb"]
+        overhead.memory_sizes(vocab=vocab, tokens=30, config=config)["persistent_mb"]
         for vocab in (60_000, 30_000)
     )
     assert 1.7 < wide / narrow < 2.1, "the vocabulary bounds the persistent one"
 
 
-def test_memory_use_says_what_is_above_its_limit(capsys, monkeypatch):
-    from recap.bench import memory_use
-
-    words = ["--vocab", "3000", "--tokens", "50", "--nodes", "7", "--request-rows", "1000"]
-    assert memory_use.main(words) == 0
-    monkeypatch.setitem(memory_use.LIMITS_MB, "persistent_mb", 0.1)
-    assert memory_use.main(words) == 1
+def test_overhead_reports_times_and_what_is_above_its_limit(capsys, monkeypatch):
+    small = RecapConfig(budget=63, request_rows=1000)
+    monkeypatch.setattr(overhead, "RecapConfig", lambda **_: small)
+    words = ["--vocab", "3000", "--tokens", "50", "--nodes", "7", "--steps", "3"]
+    assert overhead.main(words) == 0
+    times = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one.get("decoder") for one in times[::2]] == ["recap", "token_recycling", None]
+    assert all(one["both_ms"] > 0 for one in times[:4])
+    assert times[0]["packed_tokens"] == 64
+    monkeypatch.setitem(overhead.LIMITS_MB, "persistent_mb", 0.1)
+    assert overhead.main(words) == 1
     assert "persistent_mb is 0.2, above 0.1" in capsys.readouterr().err
 
 

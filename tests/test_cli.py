@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from recap.bench import pass_cost
 from recap.cli import main
 from recap.trace import parse
 
@@ -59,7 +60,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
     )
     assert status == 0
     assert out.strip()
-    assert "tokens a pass" in err
+    assert "tokens per pass" in err
 
 
 @pytest.mark.parametrize(
@@ -145,11 +146,11 @@ def test_bench_writes_a_report(model, capsys, tmp_path):
         (("--decoders", ","), ['{"id": "a", "turns": ["hi"]}'], "--decoders names none"),
         (("--out", "/proc/no/r.json"), ['{"id": "a", "turns": ["hi"]}'], "cannot be written"),
         ((), [], "has no samples"),
-        ((), ["[1]"], "Line 1 of suite.jsonl is no sample: it is no JSON object."),
+        ((), ["[1]"], "Line 1 of suite.jsonl is no sample: it is not a JSON object."),
         ((), ['{"id": "a"}'], "is no sample: no 'question'."),
-        ((), ['{"id": "a", "turns": "hi"}'], "turns is no list of texts"),
-        ((), ['{"id": "a", "turns": [1]}'], "turns is no list of texts"),
-        ((), ['{"id": "a", "turns": ["hi"], "images": "x.png"}'], "images is no list of texts"),
+        ((), ['{"id": "a", "turns": "hi"}'], "turns is not a list of texts"),
+        ((), ['{"id": "a", "turns": [1]}'], "turns is not a list of texts"),
+        ((), ['{"id": "a", "turns": ["hi"], "images": "x.png"}'], "images is not a list of texts"),
     ],
 )
 def test_mistakes_in_a_bench_get_one_sentence(words, lines, says, model, capsys, tmp_path):
@@ -184,8 +185,6 @@ def test_module_entry_and_help():
 
 
 def test_pass_cost_prints_the_curve(model, capsys):
-    from recap.bench import pass_cost
-
     assert pass_cost.main(["--model", model, "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[5].startswith("| 1 |")

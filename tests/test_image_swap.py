@@ -6,7 +6,7 @@ import pytest
 
 from recap import Conversation, generate, make_drafter
 from recap.bench import image_swap
-from recap.bench.suites import Sample
+from recap.bench.samples import Sample
 from recap.cli import main
 from recap.compare import teacher_forced
 from recap.targets import load_target
@@ -35,7 +35,7 @@ def drafter(target):
 def test_the_same_image_changes_nothing(target, samples):
     for sample in samples:
         turns = image_swap.trace_sample(
-            target, sample, sample.pictures(), drafter(target), limit=30
+            target, sample, sample.open_images(), drafter(target), limit=30
         )
         assert len(turns) == 2
         for turn in turns:
@@ -62,7 +62,7 @@ def test_changes_are_those_of_a_target_led_along_the_answer(target, samples):
 
 
 def test_leading_leaves_the_conversation_as_the_answer_would(target, samples):
-    pictures = samples[0].pictures()
+    pictures = samples[0].open_images()
     one, two = Conversation(target), Conversation(target)
     for conversation in (one, two):
         conversation.ask("the red square", pictures)
@@ -96,7 +96,7 @@ def test_shares_are_counted_per_outcome_with_intervals():
         turn("a", ("rejected", True)),
         turn("b", ("rejected", False), ("accepted", False), ("partly", True)),
     ]
-    share = {name: image_swap._share(turns, name) for name in image_swap.OUTCOMES}
+    share = image_swap.shares(turns)
     assert (share["rejected"]["changed"], share["rejected"]["steps"]) == (3, 4)
     assert share["rejected"]["share_95"] == [0.0, 1.0]
     assert share["accepted"]["share"] == 0.0

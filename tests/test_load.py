@@ -1,6 +1,8 @@
 """Load on a running app: a small queue of our own that says what it was asked, and the real app."""
 
+import asyncio
 import json
+import os
 import threading
 import time
 
@@ -8,8 +10,8 @@ import gradio as gr
 import pytest
 
 from recap.bench import load
-from recap.bench.load_client import Asked
-from recap.bench.suites import Sample
+from recap.bench.load_client import Question
+from recap.bench.samples import Sample
 from recap.cli import main
 from tests.tools.browser import running_app
 
@@ -22,59 +24,46 @@ SAMPLES = [Sample("a", ("one", "two")), Sample("b", ("three",))]
 class App:
     """An app whose answer is `size` tokens of four letters, one by one, and which notes who asks."""
 
-    def __init__(self, *, length: bool):
+    def __init__(self):
         self.asked: list[tuple[str, str, str]] = []
-        self.made: list[int] = []
-        self.size, self.inside, self.most = 200, 0, 0
+        self.files: list[list] = []
+        self.size, self.made, self.inside, self.most = 5, 0, 0, 0
         self.lock = threading.Lock()
         with gr.Blocks() as page:
             inputs = [gr.JSON(), gr.Textbox()]
-            if length:
-                inputs.append(gr.Number())
-                chat = self.chat_of_length
-            else:
-                chat = self.chat
-            door = gr.Button()
-            door.click(chat, inputs, gr.JSON(), api_name="chat", concurrency_limit=4)
+            gr.Button().click(self.chat, inputs, gr.JSON(), api_name="chat", concurrency_limit=4)
         page.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", ssr_mode=False)
         self.page, self.url = page, page.local_url
 
-    def chat_of_length(self, message, decoder, max_new_tokens, request: gr.Request):
-        yield from self.answer(message, decoder, int(max_new_tokens), request)
-
     def chat(self, message, decoder, request: gr.Request):
-        yield from self.answer(message, decoder, self.size, request)
-
-    def answer(self, message, decoder, size, request):
         with self.lock:
             self.asked.append((request.session_hash, message["text"], decoder))
+            self.files.append(message["files"])
             self.inside += 1
             self.most = max(self.most, self.inside)
-        made = 0
         try:
             if message["text"] == "broken":
                 raise gr.Error("The model is away.", print_exception=False)
-            for made in range(1, size + 1):
+            for made in range(1, self.size + 1):
                 yield {"text": "word" * made}
-            yield {"text": "word" * size, "tokens": size, "finish_reason": "eos"}
+            yield {"text": "word" * self.size, "tokens": self.size, "finish_reason": "eos"}
         finally:
             with self.lock:
                 self.inside -= 1
-                self.made.append(made)
+                self.made += 1
 
 
 @pytest.fixture(scope="module")
 def app():
-    made = App(length=True)
+    made = App()
     yield made
     made.page.close()
 
 
-def drive(app, samples=SAMPLES, **settings):
-    import asyncio
-
+def drive(app, samples=SAMPLES, *, size=5, **settings):
     app.asked.clear()
-    app.most = 0
+    app.files.clear()
+    app.size, app.made, app.most = size, 0, 0
     settings = {"decoders": ["recap"], "conversations": 2} | settings
     return asyncio.run(load.drive(app.url, samples, [6, 12], **settings))
 
@@ -95,7 +84,7 @@ def test_a_closed_loop_keeps_every_user_in_conversations_of_its_own(app):
     assert set(map(tuple, sessions.values())) <= {("one", "two"), ("three",)}
     assert 1 <= app.most <= 3
     for question in report["questions"]:
-        assert question["tokens"] == question["wanted_tokens"]
+        assert question["tokens"] == 5
         assert 0 <= question["queue_s"] <= question["first_token_s"] <= question["end_s"]
     stage = by_stage["3 users"]
     assert stage["tokens"] == sum(
@@ -135,27 +124,19 @@ def test_an_open_loop_does_not_wait_for_answers(app, monkeypatch):
     assert report["stages"][0]["questions"] < 24
 
 
-def test_without_a_length_to_ask_for_answers_are_cut():
-    app = App(length=False)
-    app.size = 2000
-    try:
-        report = drive(app, users=[1])
-        (stage,) = report["stages"]
-        assert report["length_by"] == "cancelling"
-        assert stage["answers_cut"] == stage["questions"]
-        for question in report["questions"]:
-            wanted = question["wanted_tokens"]
-            assert wanted <= question["tokens"] < 2000, "cut behind the wanted length"
-        end = time.monotonic() + 20
-        while len(app.made) < len(app.asked) and time.monotonic() < end:
-            threading.Event().wait(0.01)
-        assert len(app.made) == len(app.asked), "the app was told to stop"
-        app.size = 5
-        report = drive(app, users=[1])
-        assert {q["tokens"] for q in report["questions"]} == {5}
-        assert report["stages"][0]["answers_cut"] == 0
-    finally:
-        app.page.close()
+def test_answers_are_cut_at_the_wanted_length(app):
+    report = drive(app, users=[1], size=2000)
+    (stage,) = report["stages"]
+    assert stage["answers_cut"] == stage["questions"]
+    for question in report["questions"]:
+        assert question["wanted_tokens"] <= question["tokens"] < 2000
+    end = time.monotonic() + 20
+    while app.made < len(app.asked) and time.monotonic() < end:
+        threading.Event().wait(0.01)
+    assert app.made == len(app.asked), "the app was told to stop"
+    report = drive(app, users=[1])
+    assert {q["tokens"] for q in report["questions"]} == {5}
+    assert report["stages"][0]["answers_cut"] == 0
 
 
 def test_failed_questions_are_counted_and_named(app):
@@ -166,39 +147,28 @@ def test_failed_questions_are_counted_and_named(app):
     assert {q["error"] for q in bad} == {"The model is away."}
     assert {q["turn"] for q in bad} == {0}
     assert report["stages"][0]["failed"] == len(bad)
-    table = load.table(report)
+    table = load.table(report).markdown()
     assert f"| {len(bad)} |" in table
 
 
 def test_images_are_sent_once_and_arrive(app, tmp_path):
     tiny.picture(40, 30).save(tmp_path / "x.png")
-    seen = []
-    original = app.answer
-
-    def answer(message, decoder, size, request):
-        seen.append(message["files"])
-        return original(message, decoder, size, request)
-
-    app.answer = answer
-    try:
-        drive(app, [Sample("i", ("one", "two"), (tmp_path / "x.png",))], users=[2])
-    finally:
-        del app.answer
-    first = [files[0]["path"] for files in seen if files]
+    drive(app, [Sample("i", ("one", "two"), (tmp_path / "x.png",))], users=[2])
+    first = [files[0]["path"] for files in app.files if files]
     assert len(set(first)) == 1
     assert first[0].endswith("x.png")
-    assert sum(not files for files in seen) == len(first), "second turns send none"
+    assert sum(not files for files in app.files) == len(first), "second turns send none"
 
 
 def test_time_per_token_leaves_the_first_one_out():
-    asked = Asked("recap", "s", 0, "a", 0, 0.0, 9, 0.1, 1.0, 3.0, 5)
-    assert asked.token_ms == 500.0
-    asked.tokens = 1
-    assert asked.token_ms is None
+    question = Question("recap", "s", 0, "a", 0, 0.0, 9, 0.1, 1.0, 3.0, 5)
+    assert question.token_ms == 500.0
+    question.tokens = 1
+    assert question.token_ms is None
     stage = load.Stage(None, [], [], "recap", "s")
-    asked.tokens = 5
-    stage.asked = [asked, Asked("recap", "s", 1, "a", 0, 2.0, 9, 0.1, 1.0, 4.0, 7)]
-    figures = stage.figures({"peak": None})
+    question.tokens = 5
+    stage.questions = [question, Question("recap", "s", 1, "a", 0, 2.0, 9, 0.1, 1.0, 4.0, 7)]
+    figures = stage.figures()
     assert (figures["tokens"], figures["seconds"], figures["tokens_per_s"]) == (12, 6.0, 2.0)
 
 
@@ -214,11 +184,13 @@ def test_the_real_app_under_load(tmp_path, capsys):
     with running_app(tmp_path / "log.txt", RECAP_MODEL=model, RECAP_MAX_NEW_TOKENS="40") as address:
         words = ["load", "--url", address, "--suite", str(suite), "--out", str(out)]
         words += ["--lengths", str(tmp_path / "lengths.csv"), "--users", "1,3", "--rates", "20"]
+        words += ["--pid", str(os.getpid())]
         assert main([*words, "--conversations", "2"]) == 0
     assert capsys.readouterr().out.count("| autoregressive |") == 3
     data = json.loads(out.read_text())
     assert {s["decoder"] for s in data["stages"]} == {"recap", "token_recycling", "autoregressive"}
     assert all(s["failed"] == 0 for s in data["stages"]), {q["error"] for q in data["questions"]}
+    assert all(s["memory_mb"]["peak"] > 1 for s in data["stages"])
     assert all(s["tokens_per_s"] > 0 and s["first_token_s"] for s in data["stages"])
 
 
@@ -227,7 +199,7 @@ def test_the_real_app_under_load(tmp_path, capsys):
     [
         (("--users", "65"), "--users takes whole numbers from 1 to 64."),
         (("--users", "1.5"), "--users takes whole numbers"),
-        (("--users", "x"), "--users takes numbers with commas"),
+        (("--users", "x"), "--users takes numbers, separated"),
         (("--users", ""), "nothing to do"),
         (("--rates", "0"), "--rates takes numbers above 0"),
         (("--rates", "inf"), "--rates takes numbers above 0"),

@@ -12,10 +12,12 @@ from ..drafters.recap.drafter import RecapDrafter
 from ..drafters.recap.grow import add_node, begin_tree, follow, open_place, usable, weigh
 from ..drafters.token_recycling import static_nodes
 from ..drafters.tree import ROOT, CandidateTree
+from ..options import budget_from
+from ..pass_timing import pass_cost
 from ..targets.base import Target
-from .bootstrap import interval, rounded
-from .figures import span
+from .bootstrap import interval
 from .runners import EngineRunner, Runner
+from .tables import Table, decimal, span
 
 WHOLE = "recap"
 
@@ -97,32 +99,22 @@ ABLATIONS: dict[str, Ablation] = {
 
 
 def ablated(options: argparse.Namespace, target: Target) -> dict[str, Runner]:
-    """A runner for each ablation; the budget is the command's, but where the ablation has its own."""
-    from ..pass_timing import pass_cost
-
+    """A runner for each ablation; the budget is the command's unless the ablation has its own."""
     runners: dict[str, Runner] = {}
     for name, ablation in ABLATIONS.items():
-        budget = options.budget if ablation.budget == "same" else ablation.budget
-        cost = pass_cost(target) if budget == "auto" else None
+        own = options.budget if ablation.budget == "same" else str(ablation.budget)
+        budget = budget_from(own)
         config = replace(RecapConfig(), **ablation.config)
-        if cost is None:
-            config = replace(config, budget=_number(budget))
+        if budget is not None:
+            config = replace(config, budget=budget)
+        cost = pass_cost(target) if budget is None else None
         drafter = ablation.drafter(target.vocab_size, config=config, cost=cost)
         runners[name] = EngineRunner(drafter, cold=ablation.cold)
     return runners
 
 
-def _number(budget: str | int) -> int:
-    text = str(budget)
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(
-            f'A budget is a number of candidates (0 or more) or "auto", not "{budget}".'
-        )
-    return int(text)
-
-
 def comparison(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each ablation's tokens a pass and speed, as ratios to Recap's, with intervals.
+    """Each ablation's tokens per pass and speed, as ratios to Recap's, with intervals.
 
     The bootstrap draws samples for both at once, so that hard samples do not widen the interval.
     """
@@ -153,18 +145,16 @@ def _against(columns: Sequence[Sequence[float]], by: int) -> dict[str, Any]:
 
     totals = [sum(column) for column in four]
     value = round(ratio(*totals), 4) if all(totals) else None
-    return {"ratio": value, "ratio_95": rounded(interval(ratio, *four))}
+    return {"ratio": value, "ratio_95": interval(ratio, *four)}
 
 
-def comparison_table(compared: dict[str, dict[str, Any]]) -> str:
-    """The ratios as a markdown table."""
-    lines = [
-        "| change | tokens a pass against recap | 95 % interval | tokens/s against recap | 95 % interval |",
-        "|---|---|---|---|---|",
-    ]
+def comparison_table(compared: dict[str, dict[str, Any]]) -> Table:
+    """The ratios, a row per change."""
+    rows = []
     for name, ratios in compared.items():
-        cells = []
+        cells = [name]
         for one in (ratios["tokens_per_pass"], ratios["tokens_per_s"]):
-            cells += ["-" if one["ratio"] is None else f"{one['ratio']:.3f}", span(one["ratio_95"])]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells += [decimal(one["ratio"], 3), span(one["ratio_95"])]
+        rows.append(cells)
+    head = ("change", "tokens per pass against recap", "95 % interval")
+    return Table((*head, "tokens/s against recap", "95 % interval"), rows)

@@ -1,7 +1,7 @@
-"""From measured answers to figures: the benchmark's report and its table.
+"""From measured answers to figures: the benchmark's figures per decoder and their tables.
 
-A row is one answer by one decoder as `run` writes it. Repeats of one answer count once: the tokens of the
-first, the median of their times.
+A record is one answer by one decoder as `run` writes it. Repeats of one answer count once: the tokens of
+the first, the median of their times.
 """
 
 from __future__ import annotations
@@ -11,78 +11,72 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..trace import SourceCount, add_counts
-from .bootstrap import interval, rounded
+from .bootstrap import interval
+from .tables import NONE, Table, decimal, span
 
 PLAIN = "autoregressive"
 """The decoder that speed and tokens are compared with."""
 
-Row = dict[str, Any]
+TIMES = ("draft_ms", "verify_ms", "observe_ms")
+"""The three parts of a pass, in the order in which `runners.Pass` holds them."""
+
+Record = dict[str, Any]
 
 
 class Answers:
-    """All answers of one decoder, repeats put together, by (sample, turn)."""
+    """All answers of one decoder by (sample, turn), the repeats of each in a list."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows: dict[tuple[str, int], list[Row]] = {}
-        for row in rows:
-            self.rows.setdefault((row["sample"], row["turn"]), []).append(row)
-
-    def seconds(self, key: tuple[str, int]) -> float:
-        """Median decoding time of that answer's repeats."""
-        return statistics.median(row["decode_s"] for row in self.rows[key])
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.by_turn: dict[tuple[str, int], list[Record]] = {}
+        for record in records:
+            self.by_turn.setdefault((record["sample"], record["turn"]), []).append(record)
 
     def sums(self, *, only: Answers | None = None) -> dict[str, tuple[int, int, float]]:
         """Sample -> (decoded tokens, passes, seconds), over the answers that `only` has too."""
         sums: dict[str, tuple[int, int, float]] = {}
-        for key, (row, *_) in self.rows.items():
-            if only is not None and key not in only.rows:
+        for key, repeats in self.by_turn.items():
+            if only is not None and key not in only.by_turn:
                 continue
-            tokens, passes, seconds = sums.get(row["sample"], (0, 0, 0.0))
-            sums[row["sample"]] = (
-                tokens + row["tokens"] - row["prefill_tokens"],
-                passes + row["passes"],
-                seconds + self.seconds(key),
+            first = repeats[0]
+            tokens, passes, seconds = sums.get(first["sample"], (0, 0, 0.0))
+            sums[first["sample"]] = (
+                tokens + first["tokens"] - first["prefill_tokens"],
+                passes + first["passes"],
+                seconds + statistics.median(r["decode_s"] for r in repeats),
             )
         return sums
 
 
-def figures(rows: Sequence[Row], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def figures(records: Sequence[Record], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The figures of every decoder; None where there is nothing to compare with.
 
-    tokens: decoded ones, those of the prompt's pass left out. speedup: against plain decoding, over the
-    answers that both have. draft_ms, verify_ms, observe_ms: median of a pass; prefill_ms: of an answer, the reading of the prompt. *_95: interval over samples.
-    match_ratio: share of answers with exactly the plain tokens.
+    tokens: decoded ones; those of the prompt's pass are left out. speedup: against plain decoding, over the
+    answers that both have. draft_ms, verify_ms, observe_ms: median of a pass. prefill_ms: median of an
+    answer. *_95: interval over samples. match_ratio: share of answers with exactly the plain tokens.
     """
-    answers = {name: Answers(r for r in rows if r["decoder"] == name) for name in names}
+    answers = {name: Answers(r for r in records if r["decoder"] == name) for name in names}
     plain = answers.get(PLAIN)
     return {name: _figures(mine, plain) for name, mine in answers.items()}
 
 
 def _figures(mine: Answers, plain: Answers | None) -> dict[str, Any]:
-    firsts = [repeats[0] for repeats in mine.rows.values()]
-    sums = mine.sums()
-    tokens, passes, seconds = (
-        (sum(column) for column in zip(*sums.values(), strict=True)) if sums else (0, 0, 0.0)
-    )
-    steps = [step for repeats in mine.rows.values() for row in repeats for step in row["steps"]]
+    firsts = [repeats[0] for repeats in mine.by_turn.values()]
+    columns = list(zip(*mine.sums().values(), strict=True)) or [(), (), ()]
+    tokens, passes, seconds = map(sum, columns)
+    steps = [s for repeats in mine.by_turn.values() for r in repeats for s in r["steps"]]
     timed = [step for step in steps if step[3] > 0]
     packed = [step[0] for step in steps if step[0]]
     differences = [r["first_difference"] for r in firsts if r["first_difference"] is not None]
     sources: dict[str, SourceCount] = {}
-    for row in firsts:
-        sources = add_counts(sources, {k: SourceCount(*v) for k, v in row["sources"].items()})
+    for record in firsts:
+        sources = add_counts(sources, {k: SourceCount(*v) for k, v in record["sources"].items()})
     speedup, speedup_95 = _speedup(mine, plain)
-    per_sample = list(sums.values())
     return {
         "tokens": tokens,
         "passes": passes,
         "tokens_per_pass": _ratio(tokens, passes),
-        "tokens_per_pass_95": rounded(
-            interval(lambda t, p: t / p, *list(zip(*per_sample, strict=True))[:2])
-            if per_sample
-            else None
-        ),
-        "rows_per_pass": round(statistics.mean(packed), 1) if packed else 0.0,
+        "tokens_per_pass_95": interval(lambda t, p: t / p, *columns[:2]),
+        "packed_tokens_per_pass": round(statistics.mean(packed), 1) if packed else 0.0,
         "decode_tokens_per_s": _ratio(tokens, seconds, 2),
         "speedup": speedup,
         "speedup_95": speedup_95,
@@ -92,9 +86,7 @@ def _figures(mine: Answers, plain: Answers | None) -> dict[str, Any]:
         else round(1.0 - len(differences) / len(firsts), 4),
         "first_difference": differences[0] if differences else None,
         "prefill_ms": _median([1e3 * r["prefill_s"] for r in firsts]),
-        "draft_ms": _median([s[2] for s in timed]),
-        "verify_ms": _median([s[3] for s in timed]),
-        "observe_ms": _median([s[4] for s in timed]),
+        **{name: _median([s[at] for s in timed]) for at, name in enumerate(TIMES, start=2)},
         "sources": {
             k: {"lookups": v.lookups, "hits": v.hits, "accepted": v.accepted}
             for k, v in sources.items()
@@ -107,29 +99,28 @@ def _speedup(mine: Answers, plain: Answers | None) -> tuple[float | None, list[f
     if plain is None:
         return None, None
     ours, theirs = mine.sums(only=plain), plain.sums(only=mine)
-    both = [(*ours[s], *theirs[s]) for s in ours]
-    if not both:
+    columns = list(zip(*((*ours[s], *theirs[s]) for s in ours), strict=True))
+    if not columns:
         return None, None
-    columns = list(zip(*both, strict=True))
-    t, _, s, plain_t, _, plain_s = (sum(column) for column in columns)
-    if not (s and plain_s and plain_t):
+    columns = [columns[i] for i in (0, 2, 3, 5)]  # tokens and seconds of both
+    tokens, seconds, plain_tokens, plain_seconds = map(sum, columns)
+    if not (seconds and plain_seconds and plain_tokens):
         return None, None
-    span = interval(lambda a, b, c, d: (a / b) / (c / d), *(columns[i] for i in (0, 2, 3, 5)))
-    return round((t / s) / (plain_t / plain_s), 3), rounded(span)
+    bounds = interval(lambda t, s, pt, ps: (t / s) / (pt / ps), *columns)
+    return round((tokens / seconds) / (plain_tokens / plain_seconds), 3), bounds
 
 
-def groups(rows: Sequence[Row], names: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Figures apart by topic and by single- and multi-turn samples, where there are several of each."""
+def groups(records: Sequence[Record], names: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Figures by topic, and by single- and multi-turn samples, where there are several of each."""
     kept = ("answers", "tokens_per_pass", "tokens_per_pass_95", "decode_tokens_per_s", "speedup")
-    parts: dict[str, list[Row]] = {}
-    for row in rows:
-        parts.setdefault(f"topic: {row['kind'] or 'none'}", []).append(row)
-    samples = {row["sample"] for row in rows}
-    if not 1 < len(parts) < len(samples):  # one topic, or as many as samples: nothing to see
-        parts = {}
-    turns: dict[str, list[Row]] = {}
-    for row in rows:
-        turns.setdefault("multi-turn" if row["turns"] > 1 else "single-turn", []).append(row)
+    topics: dict[str, list[Record]] = {}
+    turns: dict[str, list[Record]] = {}
+    for record in records:
+        topics.setdefault(f"topic: {record['kind'] or 'none'}", []).append(record)
+        turns.setdefault("multi-turn" if record["turns"] > 1 else "single-turn", []).append(record)
+    parts: dict[str, list[Record]] = {}
+    if 1 < len(topics) < len({record["sample"] for record in records}):
+        parts |= topics  # one topic, or as many as samples, would show nothing
     if len(turns) > 1:
         parts |= turns
     return {
@@ -146,61 +137,40 @@ def _median(values: Sequence[float]) -> float:
     return round(statistics.median(values), 3) if values else 0.0
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report's figures as a markdown table."""
-    lines = [
-        "| decoder | tokens a pass | 95 % interval | rows a pass | tokens/s | speedup | 95 % interval | "
-        "draft ms | verify ms | observe ms | identical |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+def table(report: dict[str, Any]) -> Table:
+    """The report's figures, a row per decoder."""
+    head = ("decoder", "tokens per pass", "95 % interval", "packed tokens per pass", "tokens/s")
+    head += ("against plain", "95 % interval", "draft ms", "pass ms", "learn ms", "identical")
+    rows = []
     for name, f in report["decoders"].items():
         if not f["answers"]:
-            lines.append(f"| {name} |" + " - |" * 10)
+            rows.append((name, *[NONE] * (len(head) - 1)))
             continue
-        same = {True: "yes", None: "-"}.get(f["identical"]) or f"{f['match_ratio']:.0%} of answers"
-        times = [
-            f"{f[k]:.2f}" if f["verify_ms"] else "-"
-            for k in ("draft_ms", "verify_ms", "observe_ms")
-        ]
-        speedup = "-" if f["speedup"] is None else f"{f['speedup']:.2f}"
-        lines.append(
-            f"| {name} | {f['tokens_per_pass']:.2f} | {span(f['tokens_per_pass_95'])} | "
-            f"{f['rows_per_pass'] or '-'} | {f['decode_tokens_per_s']:.1f} | {speedup} | "
-            f"{span(f['speedup_95'])} | {' | '.join(times)} | {same} |"
+        same = {True: "yes", None: NONE}.get(f["identical"]) or f"{f['match_ratio']:.0%} of answers"
+        rows.append(
+            (
+                name,
+                decimal(f["tokens_per_pass"]),
+                span(f["tokens_per_pass_95"]),
+                str(f["packed_tokens_per_pass"] or NONE),
+                decimal(f["decode_tokens_per_s"], 1),
+                decimal(f["speedup"]),
+                span(f["speedup_95"]),
+                *(decimal(f[k] if f["verify_ms"] else None) for k in TIMES),
+                same,
+            )
         )
-    return "\n".join(lines)
+    return Table(head, rows)
 
 
-def group_table(report: dict[str, Any]) -> str:
-    """Tokens a pass (and speed against plain) of each decoder in each group; empty without groups."""
-    if not report["groups"]:
-        return ""
+def group_table(report: dict[str, Any]) -> Table:
+    """Tokens per pass (and speed against plain) of each decoder in each group."""
     names = list(report["decoders"])
-    lines = ["| samples | answers | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    rows = []
     for part, by_name in report["groups"].items():
         cells = []
-        for name in names:
-            f = by_name[name]
-            fast = "" if f["speedup"] is None else f" ({f['speedup']:.2f}x)"
-            cells.append(f"{f['tokens_per_pass']:.2f}{fast}" if f["answers"] else "-")
-        most = max(f["answers"] for f in by_name.values())
-        lines.append(f"| {part} | {most} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def span(bounds: list[float] | None) -> str:
-    """An interval in words.
-
-    >>> span([1.0, 2.5]), span(None)
-    ('1.00 to 2.50', '-')
-    """
-    return "-" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
-
-
-def in_words(setting: dict[str, Any]) -> str:
-    """A peer's setting as a person reads it.
-
-    >>> in_words({"gamma": 4, "factor": 2.0})
-    'gamma 4, factor 2.0'
-    """
-    return ", ".join(f"{name} {value}" for name, value in setting.items())
+        for f in (by_name[name] for name in names):
+            speed = "" if f["speedup"] is None else f" ({f['speedup']:.2f}x)"
+            cells.append(f"{f['tokens_per_pass']:.2f}{speed}" if f["answers"] else NONE)
+        rows.append((part, str(max(f["answers"] for f in by_name.values())), *cells))
+    return Table(("samples", "answers", *names), rows)

@@ -1,12 +1,12 @@
-"""Published data sets as their files are published: one table of where question and image stand.
+"""Published data sets, read as their files are published: one table says where question and image are.
 
-Three containers are read for every one of them: the authors' JSON beside its image folder, the TSV that
-VLMEvalKit publishes (index, question, A, B, ..., hint, category, and the image in base64 or the index of the
-row that has it), and parquet as on the hub (images as {"bytes", "path"}). MME's authors publish a folder
-of text files. What a row lacks is left out: choices and a hint are added to the question.
+Three containers are read for each of them: the authors' JSON next to its image folder, the TSV that
+VLMEvalKit publishes (index, question, A, B, ..., hint, category, and the image in base64 or the index of
+the row that has it), and parquet as on the hub (images as {"bytes", "path"}). MME's authors publish a
+folder of text files. A hint and choices are added to the question where a row has them.
 
-The field names are those of the data sets' documentation. Only MMSpec's format (`suites`) was tried on a
-published file; these here on small files made in the documented form.
+The field names are those of the data sets' documentation; `docs/datasets.md` says which readers were
+tried on published files.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .suites import Sample, parsed, read_text
+from .samples import Sample, parse, read_text
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Where things stand in one data set.
+    """Where question, image and topic are in one data set.
 
-    files: patterns of an image's file, fields in braces, tried in order beside the annotations. rows:
-    the field of a JSON object that holds the list. kind: fields of the topic. prompt: the question
-    where the data set has none.
+    files: patterns of the image's file name with fields in braces, tried in order next to the annotations.
+    rows: field of the JSON object that holds the list. kind: fields that may hold the topic. prompt: the
+    question where the data set has none.
     """
 
     files: tuple[str, ...]
@@ -79,8 +80,8 @@ def read(name: str, path: Path, limit: int | None = None) -> list[Sample]:
     format_ = FORMATS[name]
     records = enumerate(_rows(path, format_), start=1)
     folder = path if path.is_dir() else path.parent
-    return parsed(
-        list(islice(records, limit)), lambda row: _sample(name, format_, row, folder), path, "Row"
+    return parse(
+        islice(records, limit), lambda row: _sample(name, format_, row, folder), path, "Row"
     )
 
 
@@ -104,7 +105,7 @@ def _json(path: Path, format_: Format) -> Iterator[Row]:
         else:
             data = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{path.name} is no JSON: {error}.") from None
+        raise ValueError(f"{path.name} is not JSON: {error}.") from None
     if isinstance(data, dict) and format_.rows in data:
         data = data[format_.rows]
     if isinstance(data, dict):  # by question number
@@ -113,28 +114,30 @@ def _json(path: Path, format_: Format) -> Iterator[Row]:
 
 
 def _tsv(path: Path) -> Iterator[Row]:
-    csv.field_size_limit(sys.maxsize)  # images stand in the fields
-    seen: dict[str, str] = {}
+    csv.field_size_limit(sys.maxsize)  # images are inside the fields
+    images: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
                 image = row.get("image") or ""
-                if 0 < len(image) <= 64:  # the number of the row that holds it
-                    row["image"] = seen.get(image, image)
+                if 0 < len(image) <= 64:  # the index of the row that holds it
+                    row["image"] = images.get(image, image)
                 elif image:
-                    seen[row.get("index") or ""] = image
+                    images[row.get("index") or ""] = image
                 yield {key: value for key, value in row.items() if value not in (None, "")}
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error):
-        raise ValueError(f"{path.name} is no table with tabs between its fields.") from None
+        raise ValueError(f"{path.name} is not a table with tabs between its fields.") from None
 
 
 def _parquet(path: Path) -> Iterator[Row]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ValueError(f"{path.name} is a parquet file: pip install pyarrow reads it.") from None
+        raise ValueError(
+            f"{path.name} is a parquet file: pip install pyarrow to read it."
+        ) from None
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=32):
@@ -144,11 +147,11 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _mme(folder: Path) -> Iterator[Row]:
-    """MME: CATEGORY/[questions_answers_YN/]NAME.txt of "question TAB answer", image NAME beside or in images/."""
+    """MME: CATEGORY/[questions_answers_YN/]NAME.txt of "question TAB answer", image NAME next to it or in images/."""
     for file in sorted(folder.rglob("*.txt")):
         category = file.relative_to(folder).parts[0]
-        places = (file.parent, file.parent.parent / "images")
-        images = [p for at in places for p in at.glob(f"{file.stem}.*") if p.suffix != ".txt"]
+        folders = (file.parent, file.parent.parent / "images")
+        images = [p for f in folders for p in f.glob(f"{file.stem}.*") if p.suffix != ".txt"]
         image = images[0] if images else file.with_suffix(".jpg")
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
             if line.strip():
@@ -162,11 +165,12 @@ def _mme(folder: Path) -> Iterator[Row]:
 
 def _sample(name: str, format_: Format, row: Any, folder: Path) -> Sample:
     if not isinstance(row, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
     question = format_.prompt or _first(row, _QUESTION)
     if question is None:
         raise KeyError(_QUESTION[0])
-    text = "\n".join([*_hint(row), str(question), *_choices(row)])
+    hint = [str(row["hint"])] if row.get("hint") else []
+    text = "\n".join([*hint, str(question), *_choices(row)])
     id_ = _first(row, _ID)
     kind = next((str(row[k]) for k in format_.kind if row.get(k) not in (None, "")), "")
     return Sample(
@@ -178,10 +182,6 @@ def _first(row: Row, fields: tuple[str, ...]) -> Any:
     return next((row[f] for f in fields if row.get(f) not in (None, "")), None)
 
 
-def _hint(row: Row) -> list[str]:
-    return [str(row["hint"])] if row.get("hint") else []
-
-
 def _choices(row: Row) -> list[str]:
     given = row.get("choices")
     if given is None:
@@ -191,20 +191,18 @@ def _choices(row: Row) -> list[str]:
 
 
 def _images(row: Row, format_: Format, folder: Path) -> tuple[Path | bytes, ...]:
-    """Inline images where the row has some, else the first pattern whose file is there."""
+    """Inline images where the row has them, else the first pattern whose file exists."""
     for value in (row.get(f) for f in _IMAGE):
         inline = _inline(value)
         if inline:
             return inline
-    places = []
-    for pattern in format_.files:
-        try:
-            places.append(folder / pattern.format_map(row))
-        except KeyError:
-            continue
-    if not places or row.get("image", "") is None:
+    if row.get("image", "") is None:
         return ()
-    return (next((p for p in places if p.is_file()), places[0]),)
+    files = []
+    for pattern in format_.files:
+        with suppress(KeyError):  # the row lacks a field of the pattern
+            files.append(folder / pattern.format_map(row))
+    return (next((f for f in files if f.is_file()), files[0]),) if files else ()
 
 
 def _inline(value: Any) -> tuple[bytes, ...]:
@@ -214,13 +212,12 @@ def _inline(value: Any) -> tuple[bytes, ...]:
         return _inline(value.get("bytes"))
     if isinstance(value, list):
         return tuple(data for one in value for data in _inline(one))
-    if (
-        isinstance(value, str) and len(value) > 64 and "." not in value
-    ):  # with a dot it is a file's name
+    # with a dot it is a file's name
+    if isinstance(value, str) and len(value) > 64 and "." not in value:
         if value.startswith("["):
             return _inline(json.loads(value.replace("'", '"')))
         try:
             return (base64.b64decode(value, validate=True),)
         except binascii.Error:
-            raise ValueError("its image is no base64") from None
+            raise ValueError("its image is not base64") from None
     return ()

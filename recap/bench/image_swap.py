@@ -1,22 +1,21 @@
-"""Where would another image change the next token, and were just those places hard to draft?
+"""Where would another image change the next token, and were those places hard to draft?
 
     python -m recap bench --image-swap [--suite demo] [--model demo] [--out FILE.json]
 
 Recap answers each question. The conversation is then read again with another image of the same kind, resized
-to the size of its own so that every token keeps its place, and the target is teacher_forced along the true answer: its
-most probable token is compared with the true one at every place (with both images, so that low bits of
-another pass shape do not count as changes). A step belongs to the place where its root stands, that is
-to the first token that it had to get right. It was rejected whole, accepted in part, or accepted whole
-(down to a leaf of its tree); steps without candidates are counted apart. Intervals draw samples.
+to the size of its own so that every token keeps its position, and the target is teacher-forced along the
+answer: its most probable token is compared with the one it gives for the true image (also teacher-forced, so
+that low bits of another pass shape do not count as changes). A step belongs to the position of its root, that
+is to the first token that it had to get right. Its candidates were rejected whole, accepted in part, or
+accepted whole (down to a leaf of the tree); steps without candidates are counted apart. Intervals draw samples.
 
-In the JSON each step holds `image_changes` (the step's mark: another image changes its first token) and
-`changes`, the same for each of its tokens.
+In the JSON each step holds `image_changes` (another image changes its first token) and `changes`, the same
+for each of its tokens.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -27,14 +26,22 @@ from tqdm import tqdm
 from ..compare import answer_on_fork, teacher_forced
 from ..conversation import Conversation
 from ..drafters import Drafter
+from ..options import drafter_from, target_from, write_json
 from ..targets.base import Target
 from ..trace import Step
-from .bootstrap import interval, rounded
-from .figures import span
-from .suites import Sample, load_suite
+from .bootstrap import interval
+from .machine import in_words, machine
+from .samples import Sample
+from .suites import load_suite
+from .tables import Table, decimal, span
 
-OUTCOMES = ("rejected", "partly", "accepted", "none")
-"""What became of a step's candidates; "none": there were no candidates."""
+OUTCOMES = {
+    "rejected": "rejected whole",
+    "partly": "accepted in part",
+    "accepted": "accepted whole",
+    "none": "none",
+}
+"""What became of a step's candidates, and in words; "none": there were no candidates."""
 
 
 def outcome(step: Step) -> str:
@@ -43,10 +50,11 @@ def outcome(step: Step) -> str:
     >>> from recap.trace import StepNode
     >>> nodes = [StepNode(5, "", -1, 0, "root", 1.0), StepNode(6, "", 0, 1, "lookup", 0.5),
     ...          StepNode(7, "", 1, 2, "lookup", 0.5)]
-    >>> [outcome(Step(0, 3, rows, 0, "", (), (), {}, 0, 0, 0, tuple(nodes))) for rows in ((), (1,), (1, 2))]
+    >>> [outcome(Step(0, 3, accepted, 9, "", (), (), {}, 0, 0, 0, tuple(nodes)))
+    ...  for accepted in ((), (1,), (1, 2))]
     ['rejected', 'partly', 'accepted']
     """
-    if len(step.nodes) == 1:
+    if len(step.nodes) < 2:
         return "none"
     if not step.accepted:
         return "rejected"
@@ -55,14 +63,14 @@ def outcome(step: Step) -> str:
 
 
 def swapped(sample: Sample, others: Sequence[Sample]) -> list[Image.Image] | None:
-    """The first other sample's images of the same kind, each resized as the sample's own; None without one."""
-    own = sample.pictures()
+    """The first other sample's images of the same kind, resized like the sample's own; None without one."""
+    own = sample.open_images()
     for other in others:
         if other.id == sample.id or other.kind != sample.kind or not other.images:
             continue
         if set(map(str, other.images)) & set(map(str, sample.images)):
-            continue  # another question about the same picture
-        theirs = other.pictures()
+            continue  # another question about the same image
+        theirs = other.open_images()
         return [theirs[i % len(theirs)].resize(image.size) for i, image in enumerate(own)]
     return None
 
@@ -70,90 +78,61 @@ def swapped(sample: Sample, others: Sequence[Sample]) -> list[Image.Image] | Non
 def trace_sample(
     target: Target, sample: Sample, images: Sequence[Image.Image], drafter: Drafter, *, limit: int
 ) -> list[dict[str, Any]]:
-    """The sample's turns with their steps. images: what stands in for its own."""
-    own, true, other = (Conversation(target) for _ in range(3))
+    """The sample's turns with their steps. images: what replaces its own."""
+    own_images = sample.open_images()
+    answered, true, other = (Conversation(target) for _ in range(3))
     turns = []
     for number, question in enumerate(sample.turns):
-        for conversation, seen in (
-            (own, sample.pictures()),
-            (true, sample.pictures()),
-            (other, images),
-        ):
+        for conversation in (answered, true, other):
+            seen = images if conversation is other else own_images
             conversation.ask(question, seen if number == 0 else ())
             conversation.prefill(seed=drafter.seeds, top_k=drafter.top_k)
-        if len(own.ids) != len(other.ids):
+        if len(answered.ids) != len(other.ids):
             raise ValueError("The other image takes another number of tokens.")
-        answer = answer_on_fork(own, drafter, max_new_tokens=limit, record=True)
+        answer = answer_on_fork(answered, drafter, max_new_tokens=limit, record=True)
         steps = list(answer)
         assert answer.turn is not None
         ids = answer.turn.token_ids
-        own.adopt(answer.conversation)
+        answered.adopt(answer.conversation)
         pairs = zip(teacher_forced(true, ids), teacher_forced(other, ids), strict=True)
-        changes = [one != two for one, two in pairs]
-        at, described = 1, []
-        for step in steps:
-            here = changes[at : at + len(step.token_ids)]
-            at += len(step.token_ids)
-            described.append(
-                {
-                    "index": step.index,
-                    "packed_tokens": step.packed_tokens,
-                    "accepted": len(step.accepted),
-                    "outcome": outcome(step),
-                    "image_changes": here[0],
-                    "changes": here,
-                }
-            )
+        first, *changes = (one != two for one, two in pairs)
         turns.append(
             {
                 "sample": sample.id,
                 "kind": sample.kind,
                 "turn": number,
                 "token_ids": list(ids),
-                "first_token_changes": changes[0],
-                "steps": described,
+                "first_token_changes": first,
+                "steps": _steps(steps, changes),
             }
         )
     return turns
 
 
-def diagnose(
-    target: Target,
-    samples: Sequence[Sample],
-    drafter: Drafter,
-    *,
-    max_new_tokens: int,
-    others: Sequence[Sample] | None = None,
-    progress: bool = False,
-) -> dict[str, Any]:
-    """The diagnostic over a suite -> one JSON-ready object. others: where other images come from."""
-    others = samples if others is None else others
-    turns: list[dict[str, Any]] = []
-    skipped: list[dict[str, str]] = []
-    for sample in tqdm(samples, unit="sample", file=sys.stderr, disable=not progress):
-        try:
-            if not sample.images:
-                raise ValueError("It has no image.")
-            images = swapped(sample, others)
-            if images is None:
-                raise ValueError("No other image of its kind is in the suite.")
-            turns += trace_sample(target, sample, images, drafter, limit=max_new_tokens)
-        except (ValueError, RuntimeError) as error:
-            skipped.append({"sample": sample.id, "reason": str(error)})
-    return {
-        "model": target.name,
-        "device": target.device,
-        "dtype": target.dtype,
-        "samples_run": len({turn["sample"] for turn in turns}),
-        "skipped": skipped,
-        "max_new_tokens": max_new_tokens,
-        "outcomes": {name: _share(turns, name) for name in OUTCOMES},
-        "turns": turns,
-    }
+def _steps(steps: Sequence[Step], changes: list[bool]) -> list[dict[str, Any]]:
+    """The steps with what another image changes. changes: for each token after the first."""
+    described = []
+    for step in steps:
+        mine, changes = changes[: len(step.token_ids)], changes[len(step.token_ids) :]
+        described.append(
+            {
+                "index": step.index,
+                "packed_tokens": step.packed_tokens,
+                "accepted": len(step.accepted),
+                "outcome": outcome(step),
+                "image_changes": mine[0],
+                "changes": mine,
+            }
+        )
+    return described
+
+
+def shares(turns: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Outcome -> of the steps with it, the share whose first token another image changes."""
+    return {name: _share(turns, name) for name in OUTCOMES}
 
 
 def _share(turns: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
-    """Of the steps with that outcome, the share whose first token another image changes."""
     by_sample: dict[str, list[int]] = {}
     for turn in turns:
         counts = by_sample.setdefault(turn["sample"], [0, 0])
@@ -167,45 +146,48 @@ def _share(turns: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
         "steps": steps,
         "changed": changed,
         "share": round(changed / steps, 4) if steps else None,
-        "share_95": rounded(interval(lambda c, n: c / n, *columns), 4) if by_sample else None,
+        "share_95": interval(lambda c, n: c / n, *columns, digits=4),
     }
 
 
-def table(report: dict[str, Any]) -> str:
-    """The shares as a markdown table."""
-    lines = [
-        "| candidates were | steps | another image changes the next token | 95 % interval |",
-        "|---|---|---|---|",
+def table(outcomes: dict[str, dict[str, Any]]) -> Table:
+    """The shares, a row per outcome."""
+    head = ("candidates were", "steps", "another image changes the next token", "95 % interval")
+    rows = [
+        (OUTCOMES[name], str(f["steps"]), decimal(f["share"]), span(f["share_95"]))
+        for name, f in outcomes.items()
     ]
-    words = {"rejected": "rejected whole", "partly": "accepted in part"}
-    words |= {"accepted": "accepted whole", "none": "none"}
-    for name, f in report["outcomes"].items():
-        share = "-" if f["share"] is None else f"{f['share']:.2f}"
-        lines.append(f"| {words[name]} | {f['steps']} | {share} | {span(f['share_95'])} |")
-    return "\n".join(lines)
+    return Table(head, rows)
 
 
 def run_image_swap(options: argparse.Namespace, samples: Sequence[Sample]) -> int:
-    """`python -m recap bench --image-swap`."""
-    from ..options import drafter_from, load_from
-
-    target = load_from(options)
+    """`python -m recap bench --image-swap` -> exit status, 1 if no sample could be used."""
+    target = target_from(options)
     if not target.sees_images:
         raise ValueError(f"{target.name} reads text only: there is no image to swap.")
-    report = diagnose(
-        target,
-        samples,
-        drafter_from("recap", options, target),
-        max_new_tokens=options.max_new_tokens,
-        others=load_suite(options.suite),
-        progress=sys.stderr.isatty(),
-    )
-    print(
-        f"{report['model']}, {report['device']}, {report['dtype']}, {report['samples_run']} samples\n"
-    )
-    print(table(report))
-    for one in report["skipped"]:
+    drafter, others = drafter_from("recap", options, target), load_suite(options.suite)
+    turns: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    for sample in tqdm(samples, unit="sample", disable=not sys.stderr.isatty()):
+        try:
+            if not sample.images:
+                raise ValueError("It has no image.")
+            images = swapped(sample, others)
+            if images is None:
+                raise ValueError("No other image of its kind is in the suite.")
+            turns += trace_sample(target, sample, images, drafter, limit=options.max_new_tokens)
+        except (ValueError, RuntimeError) as error:
+            skipped.append({"sample": sample.id, "reason": str(error)})
+    report = machine(target) | {
+        "samples_run": len({turn["sample"] for turn in turns}),
+        "skipped": skipped,
+        "max_new_tokens": options.max_new_tokens,
+        "outcomes": shares(turns),
+        "turns": turns,
+    }
+    print(f"{in_words(report)}; n = {report['samples_run']} samples\n")
+    print(table(report["outcomes"]).markdown())
+    for one in skipped:
         print(f"skipped: {one['sample']}: {one['reason']}")
-    if options.out is not None:
-        options.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    write_json(options.out, report)
     return 0 if report["samples_run"] else 1

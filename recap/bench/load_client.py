@@ -1,7 +1,7 @@
 """A running app's /chat over HTTP, as `load` drives it: one question, and when its answer came.
 
-It speaks the queue's protocol (join, follow the events, cancel), not `gradio_client`, because the moment
-at which the app takes a question up is part of what is measured.
+It speaks the queue's protocol (join, follow the events, cancel) instead of using `gradio_client`, because
+the moment at which the app takes a question up is part of what is measured.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 
-from .suites import Sample
+from .samples import Sample
 
 
 @dataclass(slots=True)
-class Asked:
-    """One question and what came of it; times in seconds from sending it, None if it did not come to that."""
+class Question:
+    """One question and what came of it; times in seconds from sending it, None if it never got there."""
 
     decoder: str
     stage: str
@@ -45,33 +45,24 @@ class Asked:
 
 
 class App:
-    """A running app's queue over HTTP."""
+    """A running app over HTTP. `connect` comes first."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url, self.client = url.rstrip("/"), client
-        self.fn_index = -1
-        self.takes_length = False
-        self.chars_per_token = 4.0
-        self._ended: list[tuple[int, int]] = []
+        self._chat = -1  # number of the endpoint
+        self._tokens, self._characters = 1, 4  # of the answers that ended by themselves
         self._files: dict[str, Any] = {}
 
     async def connect(self) -> None:
         """Find /chat. Raises ValueError with one sentence where there is no such app."""
         try:
             config = (await self.client.get(f"{self.url}/config")).raise_for_status().json()
-            info = (await self.client.get(f"{self.url}/gradio_api/info")).raise_for_status().json()
-            places = [d["id"] for d in config["dependencies"] if d.get("api_name") == "chat"]
-            parameters = info["named_endpoints"]["/chat"]["parameters"]
+            self._chat = next(d["id"] for d in config["dependencies"] if d["api_name"] == "chat")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ValueError(
-                f"No app answers at {self.url}: {error or type(error).__name__}."
-            ) from None
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"What answers at {self.url} is not this app: it has no /chat."
-            ) from None
-        self.fn_index = places[0]
-        self.takes_length = any(p.get("parameter_name") == "max_new_tokens" for p in parameters)
+            why = error or type(error).__name__
+            raise ValueError(f"No app answers at {self.url}: {why}.") from None
+        except (ValueError, KeyError, TypeError, StopIteration):
+            raise ValueError(f"The server at {self.url} is not this app: no /chat.") from None
 
     async def upload(self, sample: Sample) -> list[Any]:
         """The sample's images on the server, each sent once."""
@@ -81,63 +72,51 @@ class App:
             if key not in self._files:
                 data = image.read_bytes() if isinstance(image, Path) else image
                 name = image.name if isinstance(image, Path) else "image.png"
-                sent = await self.client.post(
-                    f"{self.url}/gradio_api/upload", files={"files": (name, data)}
-                )
-                path = sent.raise_for_status().json()[0]
-                self._files[key] = {"path": path, "meta": {"_type": "gradio.FileData"}}
+                sent = await self._post("upload", files={"files": (name, data)})
+                self._files[key] = {"path": sent[0], "meta": {"_type": "gradio.FileData"}}
             files.append(self._files[key])
         return files
 
-    async def ask(self, session: str, text: str, files: Sequence[Any], asked: Asked) -> None:
-        """Put one question of a session, follow its answer, fill in `asked`."""
-        data: list[Any] = [{"text": text, "files": list(files)}, asked.decoder]
-        if self.takes_length:
-            data.append(asked.wanted_tokens)
-        body = {"data": data, "fn_index": self.fn_index, "session_hash": session}
+    async def ask(self, session: str, text: str, files: Sequence[Any], question: Question) -> None:
+        """Send one question of a session, follow its answer, fill in `question`."""
+        data = [{"text": text, "files": list(files)}, question.decoder]
+        body = {"data": data, "fn_index": self._chat, "session_hash": session}
         begun = time.perf_counter()
         try:
-            joined = await self.client.post(
-                f"{self.url}/gradio_api/queue/join", json=body | {"simple_format": True}
-            )
-            event = joined.raise_for_status().json()["event_id"]
-            await self._follow(session, event, asked, begun)
+            joined = await self._post("queue/join", json=body | {"simple_format": True})
+            await self._follow(session, joined["event_id"], question, begun)
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            asked.error = str(error) or type(error).__name__
+            question.error = str(error) or type(error).__name__
 
-    async def _follow(self, session: str, event: str, asked: Asked, begun: float) -> None:
+    async def _follow(self, session: str, event: str, question: Question, begun: float) -> None:
         value: dict[str, Any] = {}
         async for message in self._messages(session):
             now, kind = time.perf_counter() - begun, message.get("msg")
             if kind == "process_starts":
-                asked.queue_s = now
+                question.queue_s = now
             if kind not in ("process_generating", "process_completed"):
                 continue
             output = message.get("output") or {}
             if not message.get("success", True):
                 raise ValueError(str(output.get("error") or "the app reports an error"))
-            if output.get("data"):
-                value = output["data"][0]
+            value = output["data"][0] if output.get("data") else value
             text = value.get("text") or ""
-            if text and asked.first_token_s is None:
-                asked.first_token_s = now
-            asked.end_s = now
+            question.end_s = now
+            if text and question.first_token_s is None:
+                question.first_token_s = now
             if kind == "process_completed":
                 break
-            if (
-                not asked.cut
-                and self._estimate(text) >= asked.wanted_tokens
-                and not self.takes_length
-            ):
-                asked.cut = True
-                body = {"session_hash": session, "fn_index": self.fn_index, "event_id": event}
-                await self.client.post(f"{self.url}/gradio_api/cancel", json=body)
+            if not question.cut and self._estimate(text) >= question.wanted_tokens:
+                question.cut = True
+                stop = {"session_hash": session, "fn_index": self._chat, "event_id": event}
+                await self._post("cancel", json=stop)
         if "tokens" in value:
-            asked.tokens = int(value["tokens"])
-            asked.cut = value.get("finish_reason") == "length"
-            self._learn(asked.tokens, len(value["text"]))
-        elif asked.cut:
-            asked.tokens = self._estimate(value.get("text") or "")
+            question.tokens = int(value["tokens"])
+            question.cut = value.get("finish_reason") == "length"
+            self._tokens += question.tokens
+            self._characters += len(value["text"])
+        elif question.cut:
+            question.tokens = self._estimate(value.get("text") or "")
         else:
             raise ValueError("the answer broke off")
 
@@ -149,11 +128,10 @@ class App:
                 if line.startswith("data:"):
                     yield json.loads(line[5:])
 
-    def _estimate(self, text: str) -> int:
-        return max(1, round(len(text) / self.chars_per_token)) if text else 0
+    async def _post(self, path: str, **content: Any) -> Any:
+        sent = await self.client.post(f"{self.url}/gradio_api/{path}", **content)
+        return sent.raise_for_status().json()
 
-    def _learn(self, tokens: int, characters: int) -> None:
-        self._ended.append((tokens, characters))
-        tokens, characters = map(sum, zip(*self._ended, strict=True))
-        if tokens and characters:
-            self.chars_per_token = characters / tokens
+    def _estimate(self, text: str) -> int:
+        """Tokens of a text, by the characters per token seen so far."""
+        return max(1, round(len(text) * self._tokens / self._characters)) if text else 0

@@ -2,14 +2,17 @@
 
     transformers_greedy   transformers' own `generate(do_sample=False)`
     transformers_lookup   the same with `prompt_lookup_num_tokens` and `max_matching_ngram_size`
-    flashspec_ngram       flashspec's engine with its n-gram drafter (PyPI `flashspec`); text alone
-    arctic_suffix         suffix decoding of PyPI `arctic-inference`: its cache proposes the tree, and our
+    flashspec_ngram       flashspec's engine with its n-gram drafter (PyPI `flashspec`); text only
+    arctic_suffix         suffix decoding of PyPI `arctic-inference`: its cache proposes the tree, our
                           engine verifies it (its own engine is vLLM)
+
+All of them run the target's own modules: the same weights in the same layout, the output layer included
+(`shared_output_layer`), and the same attention.
 
 What is timed. The first two: from the moment `generate` hands out the tokens of the prompt's pass to the
 moment it hands out the last ones, by a streamer that only reads the clock. flashspec: the engine's own
-step times but for the first step, which holds the prompt. arctic: draft, pass and update, as ours.
-Each has a few settings that are tried on the first samples (`tune`); the fastest one is measured.
+step times without the first step, which holds the prompt. arctic: draft, pass and update, as ours. Each has
+a few settings that are tried on the first samples (`tune`); the fastest one is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import importlib.util
 import inspect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +36,21 @@ from .runners import EngineRunner, Outcome, Pass, Runner
 from .suffix import SuffixDrafter
 
 Setting = dict[str, Any]
+
+TUNED_TOKENS = 48
+"""Answer length on which a library's settings are tried."""
+
+
+@contextmanager
+def shared_output_layer(target: TransformersTarget) -> Iterator[None]:
+    """Let the target's model use the output layer that our engine uses, packed on a CPU, for a while."""
+    model = target.model
+    own = model.get_output_embeddings()
+    model.set_output_embeddings(target.output_layer)
+    try:
+        yield
+    finally:
+        model.set_output_embeddings(own)
 
 
 class PeerRunner:
@@ -46,26 +65,26 @@ class PeerRunner:
         return None
 
     def reset(self) -> None:
-        pass
+        """It remembers nothing."""
 
-    def state(self) -> Any:
-        return self.setting
-
-    def restore(self, state: Any) -> None:
-        self.__init__(self.target, **state)
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """The model to ourselves, as our engine runs it."""
+        with self.target.lock, torch.inference_mode(), shared_output_layer(self.target):
+            yield
 
     def _outcome(
         self,
         ids: Sequence[int],
         prefill_s: float,
-        first: int,
+        prefill_tokens: int,
         passes: Sequence[Pass],
         seconds: float,
     ) -> Outcome:
         ends = (i for i, token in enumerate(ids) if token in self.target.eos_ids)
         ids = tuple(ids[: next(ends, len(ids)) + 1])
-        text = self.target.decode(ids)
-        return Outcome(ids, text, prefill_s, seconds, tuple(passes), min(first, len(ids)))
+        first = min(prefill_tokens, len(ids))
+        return Outcome(ids, self.target.decode(ids), prefill_s, seconds, tuple(passes), first)
 
 
 class _Clock(BaseStreamer):
@@ -78,7 +97,7 @@ class _Clock(BaseStreamer):
         self.marks.append((time.perf_counter(), value.numel()))
 
     def end(self) -> None:
-        pass
+        """Nothing to flush."""
 
 
 class GenerateRunner(PeerRunner):
@@ -86,23 +105,22 @@ class GenerateRunner(PeerRunner):
 
     def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
         target, clock = self.target, _Clock()
-        prompt = conversation.ids[: conversation.prompt_tokens]
-        room = min(max_new_tokens, target.max_context - len(prompt))
-        blocked = sorted(
-            target.blocked
-        )  # a copied placeholder would stand for an image that is not there
-        with target.lock, torch.inference_mode():
+        inputs = model_inputs(conversation)
+        prompt_tokens = inputs["input_ids"].shape[1]
+        # a copied placeholder would stand for an image that is not there
+        blocked = sorted(target.blocked)
+        with self._running():
             out = target.model.generate(
-                **model_inputs(conversation),
+                **inputs,
                 do_sample=False,
-                max_new_tokens=room,
+                max_new_tokens=min(max_new_tokens, target.max_context - prompt_tokens),
                 eos_token_id=sorted(target.eos_ids) or None,
                 pad_token_id=min(target.eos_ids, default=0),
                 suppress_tokens=blocked or None,
                 streamer=clock,
                 **self.setting,
             )
-        ids = out[0, len(prompt) :].tolist()
+        ids = out[0, prompt_tokens:].tolist()
         (begun, _), (first_at, first), *later = clock.marks
         last = later[-1][0] if later else first_at
         passes = [Pass(0, emitted) for _, emitted in later]
@@ -116,7 +134,7 @@ def model_inputs(conversation: Conversation) -> dict[str, torch.Tensor]:
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     images = [image for message in conversation.messages for image in message.images]
     if images:
-        made, _ = target._image_inputs(images)
+        made, _ = target.image_inputs(images)
         inputs |= {name: value.to(target.device) for name, value in made.items()}
     if "mm_token_type_ids" in inspect.signature(target.model.forward).parameters:
         token = target.model.config.image_token_id
@@ -125,49 +143,50 @@ def model_inputs(conversation: Conversation) -> dict[str, torch.Tensor]:
 
 
 class FlashspecRunner(PeerRunner):
-    """flashspec's engine, greedy, with the n-gram drafter; setting: gamma, tokens it proposes a step."""
+    """flashspec's engine, greedy, with the n-gram drafter; setting: gamma, tokens it proposes per step."""
 
     def __init__(self, target: TransformersTarget, **setting: Any) -> None:
         super().__init__(target, **setting)
-        from flashspec import FlashSpecConfig, SamplingConfig, SpeculativeEngine
-        from flashspec.engine import TargetModel
-        from flashspec.engine.ngram import NgramDrafter
-
-        logging.getLogger("flashspec").setLevel(
-            logging.ERROR
-        )  # "one arm cannot adapt": one is meant
-        device = torch.device(target.device)
-        config = FlashSpecConfig(
+        flashspec = importlib.import_module("flashspec")
+        engine = importlib.import_module("flashspec.engine")
+        ngram = importlib.import_module("flashspec.engine.ngram")
+        # it warns that a bandit of one arm cannot adapt, which is what is wanted
+        logging.getLogger("flashspec").setLevel(logging.ERROR)
+        config = flashspec.FlashSpecConfig(
             device=target.device,
             drafter_strategy="bandit",
             bandit={"n_arms": 1},
-            sampling=SamplingConfig(temperature=0.0, gamma=setting["gamma"]),
+            sampling=flashspec.SamplingConfig(temperature=0.0, gamma=setting["gamma"]),
         )
-        model = TargetModel(target.name, device, target.model.dtype, model=target.model)
-        self.engine = SpeculativeEngine(config, [NgramDrafter()], model)
+        device = torch.device(target.device)
+        model = engine.TargetModel(target.name, device, target.model.dtype, model=target.model)
+        self.engine = flashspec.SpeculativeEngine(config, [ngram.NgramDrafter()], model)
 
     def refuses(self, conversation: Conversation) -> str | None:
-        return "it reads text models alone" if self.target.sees_images else None
+        return "it reads text models only" if self.target.sees_images else None
 
     def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
         target = self.target
         prompt = torch.tensor([conversation.ids[: conversation.prompt_tokens]])
-        room = min(max_new_tokens, target.max_context - prompt.shape[1])
-        with target.lock, torch.inference_mode():
+        limit = min(max_new_tokens, target.max_context - prompt.shape[1])
+        with self._running():
             made = self.engine.generate(
-                prompt, max_new_tokens=room, eos_token_ids=sorted(target.eos_ids)
+                prompt, max_new_tokens=limit, eos_token_ids=sorted(target.eos_ids)
             )
         first, *later = made.arm_steps
         ids = made.output_ids[0, : made.n_tokens_generated].tolist()
         passes = [Pass(1 + self.setting["gamma"], step.emitted) for step in later]
-        return self._outcome(
-            ids, first.seconds, first.emitted, passes, sum(step.seconds for step in later)
-        )
+        seconds = sum(step.seconds for step in later)
+        return self._outcome(ids, first.seconds, first.emitted, passes, seconds)
+
+
+def _suffix(target: TransformersTarget, **setting: Any) -> Runner:
+    return EngineRunner(SuffixDrafter(**setting))
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A decoder of another library. package: what to install; module: what is imported."""
+    """A decoder of another library. package: what to install. module: what is imported."""
 
     package: str
     module: str
@@ -181,13 +200,8 @@ class Peer:
         try:
             importlib.import_module(self.module)
         except Exception as error:  # built for another machine, other versions: anything may come
-            first = (str(error).splitlines() or [""])[0]
-            return f"installed but not importable: {type(error).__name__}: {first}"
+            return f"installed but not importable: {_first_line(error)}"
         return None
-
-
-def _suffix(target: TransformersTarget, **setting: Any) -> Runner:
-    return EngineRunner(SuffixDrafter(**setting))
 
 
 PEERS: dict[str, Peer] = {
@@ -216,26 +230,20 @@ PEERS: dict[str, Peer] = {
 
 
 def tune(
-    target: TransformersTarget,
-    name: str,
-    conversations: Sequence[Conversation],
-    *,
-    max_new_tokens: int = 48,
+    target: TransformersTarget, name: str, conversations: Sequence[Conversation]
 ) -> tuple[Runner | None, dict[str, Any]]:
     """The peer with its fastest setting on these open questions -> (runner, what the report says of it).
 
     The runner is None where the library is missing or refuses. A setting that fails is noted and passed over.
     """
     peer = PEERS[name]
-    why = peer.missing()
-    if why is not None:
-        return None, {"status": why}
-    about: dict[str, Any] = {
-        "status": "measured",
-        "version": importlib.metadata.version(peer.package),
-    }
+    missing = peer.missing()
+    if missing is not None:
+        return None, {"status": missing}
+    version = importlib.metadata.version(peer.package)
+    about: dict[str, Any] = {"status": "measured", "version": version}
     tried: list[tuple[float, Runner, Setting]] = []
-    sweep = []
+    sweep: list[dict[str, Any]] = []
     for setting in peer.settings:
         try:
             runner = peer.make(target, **setting)
@@ -243,25 +251,52 @@ def tune(
             taken = [c for c, no in zip(conversations, refusals, strict=True) if no is None]
             if not taken:
                 return None, about | {"status": f"skipped: {refusals[0]}"}
-            if len(peer.settings) > 1:
-                runner.answer(taken[0], 8)  # warm-up
-                outcomes = [runner.answer(c, max_new_tokens) for c in taken]
-                decoded = sum(len(o.token_ids) - o.prefill_tokens for o in outcomes)
-                seconds = sum(o.decode_s for o in outcomes)
-                speed = decoded / seconds if seconds else 0.0
-            else:
-                speed = 0.0
+            speed = _speed(runner, taken) if len(peer.settings) > 1 else 0.0
         except Exception as error:  # another library's: anything may come
-            first = (str(error).splitlines() or [""])[0]
-            sweep.append({"setting": setting, "error": f"{type(error).__name__}: {first}"})
+            sweep.append({"setting": setting, "error": _first_line(error)})
             continue
         tried.append((speed, runner, setting))
         sweep.append({"setting": setting, "tokens_per_s": round(speed, 2)})
     if not tried:
-        return None, about | {"status": "failed: " + sweep[0]["error"], "sweep": sweep}
-    _, runner, setting = max(tried, key=lambda one: one[0])
+        return None, about | {"status": f"failed: {sweep[0]['error']}", "sweep": sweep}
+    _, runner, about["setting"] = max(tried, key=lambda one: one[0])
     runner.reset()
-    about["setting"] = setting
-    if len(peer.settings) > 1:
-        about["sweep"] = sweep
-    return runner, about
+    return runner, about | ({"sweep": sweep} if len(peer.settings) > 1 else {})
+
+
+def again(target: TransformersTarget, name: str, about: dict[str, Any]) -> Runner | None:
+    """The peer with the setting that an interrupted run had found, None where it was not measured."""
+    return PEERS[name].make(target, **about["setting"]) if "setting" in about else None
+
+
+def _speed(runner: Runner, conversations: Sequence[Conversation]) -> float:
+    """Decoded tokens per second, after a short warm-up."""
+    runner.answer(conversations[0], 8)
+    outcomes = [runner.answer(c, TUNED_TOKENS) for c in conversations]
+    decoded = sum(len(o.token_ids) - o.prefill_tokens for o in outcomes)
+    seconds = sum(o.decode_s for o in outcomes)
+    return decoded / seconds if seconds else 0.0
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def in_words(about: dict[str, Any]) -> str:
+    """What the report says of a peer, as a sentence.
+
+    >>> in_words({"status": "measured", "version": "1.2", "setting": {"gamma": 4, "factor": 2.0}})
+    '1.2, measured with gamma 4, factor 2.0'
+    """
+    version = f"{about['version']}, " if "version" in about else ""
+    setting = f" with {_words(about['setting'])}" if about.get("setting") else ""
+    tried = [
+        f"{_words(one['setting'])}: {one.get('tokens_per_s', one.get('error'))}"
+        for one in about.get("sweep", [])
+    ]
+    sweep = f"; tokens/s by setting: {'; '.join(tried)}" if tried else ""
+    return f"{version}{about['status']}{setting}{sweep}"
+
+
+def _words(setting: Setting) -> str:
+    return ", ".join(f"{name} {value}" for name, value in setting.items())

@@ -1,137 +1,109 @@
-"""A benchmark's rows on disk as they come, and what is needed to go on after an interruption.
+"""A benchmark's answers on disk as they come, so that an interrupted run can be continued.
 
-FILE.ndjson holds one line of settings and then one line a row. FILE.ndjson.state holds what the decoders
-remember and how far the rows go; it is ours alone, is written every minute and at the end, and is removed
-when the run is complete. An interrupted and resumed run therefore measures what an undisturbed one would.
+The file (NDJSON) holds a line of settings, a line per answer, and a last line once the run is complete.
+Memories of decoders are not in it: after `--resume` they start empty, and the report says where.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
-import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-SAVE_S = 60.0
-"""At most so many seconds of measuring are lost to a crash."""
-
-THRIFT = 50.0
-"""What decoders remember is copied after a sample only if that takes less than 1 / THRIFT of the time."""
+COMPLETE = {"complete": True}
+"""The last line of a complete run."""
 
 
 class Record:
-    """Rows of one run. path: None keeps them in memory alone.
+    """The answers of one run. path: None keeps them in memory alone.
 
-    done: samples measured (repeats counted). runners: decoder -> its state, when a run is taken up.
-    about: what else the first line holds; a resumed run has it from the first one. Raises ValueError
+    done: samples measured so far, repeats counted. peers: settings of other libraries' decoders, kept
+    over an interruption. resumed_at: values of `done` at which the run was continued. Raises ValueError
     with one sentence where the file belongs to another run.
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        *,
-        settings: dict[str, Any] | None = None,
-        resume: bool = False,
-        thrift: float = THRIFT,
+        self, path: Path | None, *, settings: dict[str, Any] | None = None, resume: bool = False
     ) -> None:
-        self.path, self.thrift = path, thrift
+        self.path = path
         self.settings = json.loads(json.dumps(settings or {}, default=str))
-        self.rows: list[dict[str, Any]] = []
+        self.answers: list[dict[str, Any]] = []
         self.done = 0
-        self.runners: dict[str, Any] | None = None
-        self.about: dict[str, Any] = {}
-        self._saved_at = self._copied_at = time.monotonic()
-        self._copying_s = 0.0
-        self._last: tuple[int, int, bytes] | None = None
-        self._begun = False
+        self.peers: dict[str, Any] | None = None
+        self.resumed_at: list[int] = []
         if path is None:
             return
-        self._state = _state(path)
         if resume:
-            self._take_up()
-        elif self._state.is_file():
+            self._continue()
+        elif interrupted(path):
             raise ValueError(
-                f"{path} holds an interrupted run: go on with --resume, or remove {self._state}."
+                f"{path} holds an interrupted run: continue it with --resume, or remove it."
             )
         else:
-            path.unlink(missing_ok=True)
+            path.write_text("", encoding="utf-8")
 
-    @staticmethod
-    def interrupted(path: Path) -> bool:
-        """Whether an interrupted run is there that can be taken up."""
-        return _state(path).is_file()
-
-    def _take_up(self) -> None:
-        try:
-            saved = pickle.loads(self._state.read_bytes())
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            head, *rows = (json.loads(line) for line in lines[: saved["lines"]])
-        except FileNotFoundError:
-            raise ValueError(
-                f"There is no interrupted run in {self.path}: nothing to resume."
-            ) from None
-        except (
-            Exception
-        ) as error:  # cut off, or made by another version: unpickling raises anything
-            raise ValueError(
-                f"The interrupted run in {self.path} cannot be read ({error}): remove {self._state}."
-            ) from None
+    def _continue(self) -> None:
+        if not interrupted(self.path):
+            raise ValueError(f"There is no interrupted run in {self.path}: nothing to resume.")
+        head, *answers = _lines(self.path)
         for name, value in self.settings.items():
             if head["settings"].get(name) != value:
                 raise ValueError(
                     f"The interrupted run had another setting of {name.replace('_', ' ')} "
                     f"({head['settings'].get(name)}, now {value}): resume with the same ones."
                 )
-        self.rows, self.about, self.done = rows, head["about"], saved["done"]
-        self.runners = pickle.loads(saved["runners"])
-        self.path.write_text(
-            "".join(line + "\n" for line in lines[: saved["lines"]]), encoding="utf-8"
-        )
-        self._begun = True
-        self._last = (saved["done"], saved["lines"], saved["runners"])
+        samples = [list(some) for _, some in groupby(answers, lambda a: (a["repeat"], a["sample"]))]
+        whole = samples[:-1]  # the last one may have been cut off: it is measured again
+        self.answers = [answer for some in whole for answer in some]
+        self.done, self.peers = len(whole), head["peers"]
+        self.resumed_at = [*head["resumed_at"], self.done]
+        part = self.path.with_suffix(".part")
+        part.write_text(_text([self._head(), *self.answers]), encoding="utf-8")
+        part.replace(self.path)
 
-    def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write down the rows of one more sample."""
-        self.rows += rows
+    def _head(self) -> dict[str, Any]:
+        return {"settings": self.settings, "peers": self.peers, "resumed_at": self.resumed_at}
+
+    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(_text(lines))
+
+    def add(self, answers: Sequence[dict[str, Any]]) -> None:
+        """Write down the answers of one more sample."""
+        head = [] if self.done or self.resumed_at else [self._head()]
+        self._append([*head, *answers])
+        self.answers += answers
         self.done += 1
-        if self.path is None:
-            return
-        with self.path.open("a", encoding="utf-8") as file:
-            if not self._begun:
-                head = {"settings": self.settings, "about": self.about}
-                file.write(json.dumps(head, default=str) + "\n")
-                self._begun = True
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-
-    def save(self, runners: dict[str, Any] | None, *, now: bool = False) -> None:
-        """Keep what the decoders remember after the rows so far, on disk once a minute or `now`.
-
-        runners: None writes what was copied last (in an interruption their state is half a sample on).
-        Rows behind that copy are measured again.
-        """
-        if self.path is None:
-            return
-        begun = time.monotonic()
-        if runners is not None and begun - self._copied_at >= self.thrift * self._copying_s:
-            self._last = (self.done, len(self.rows) + 1, pickle.dumps(runners))
-            self._copied_at = time.monotonic()
-            self._copying_s = self._copied_at - begun
-        if self._last is None or not (now or time.monotonic() - self._saved_at > SAVE_S):
-            return
-        done, lines, state = self._last
-        part = self._state.with_suffix(".part")
-        part.write_bytes(pickle.dumps({"done": done, "lines": lines, "runners": state}))
-        part.replace(self._state)
-        self._saved_at = time.monotonic()
 
     def finish(self) -> None:
         """The run is complete."""
-        if self.path is not None:
-            self._state.unlink(missing_ok=True)
+        self._append([COMPLETE])
 
 
-def _state(path: Path) -> Path:
-    return path.with_suffix(path.suffix + ".state")
+def answers_file(out: Path) -> Path:
+    """Where the answers of a run go whose figures go to `out`."""
+    return out.with_suffix(".ndjson")
+
+
+def interrupted(path: Path) -> bool:
+    """Whether the file holds a run that began and is not complete."""
+    lines = _lines(path) if path.is_file() else []
+    return bool(lines) and "settings" in lines[0] and lines[-1] != COMPLETE
+
+
+def _text(lines: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The file's lines up to the first that was cut off."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines

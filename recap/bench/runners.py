@@ -1,14 +1,14 @@
-"""What the benchmark times: one answer from one state, by one of our decoders or by a peer.
+"""What the benchmark times: one answer from one state, by one of our decoders or by another library.
 
-Every runner answers the conversation's open question on its own (a fork, or its own cache) and reports an
-`Outcome`. Time is split the same way for all: the pass over the prompt, with whatever tokens it gave,
-is prefill; everything after it is decoding.
+Every runner answers the conversation's open question by itself (on a fork, or with its own cache) and
+returns an `Outcome`. Time is split the same way for all: the pass over the prompt, with whatever tokens it
+gave, is prefill; everything after it is decoding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..compare import answer_on_fork
 from ..conversation import Conversation
@@ -17,7 +17,7 @@ from ..trace import SourceCount
 
 
 class Pass(NamedTuple):
-    """One decoding pass: packed rows, tokens it gave, and milliseconds (0.0 where a peer hides them)."""
+    """One decoding pass: packed tokens, tokens it emitted, and milliseconds (0.0 where a library hides them)."""
 
     packed_tokens: int
     emitted: int
@@ -28,9 +28,9 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One answer. token_ids includes an end-of-answer token; prefill_tokens of them came with the prompt's pass.
+    """One answer. token_ids includes an end-of-answer token; the prompt's pass gave the first `prefill_tokens`.
 
-    decode_s: seconds from those tokens on. twin: the conversation that holds the answer, None for a peer.
+    decode_s: seconds after those tokens. fork: the conversation that holds the answer, None for another library.
     """
 
     token_ids: tuple[int, ...]
@@ -40,11 +40,11 @@ class Outcome:
     passes: tuple[Pass, ...]
     prefill_tokens: int = 1
     sources: dict[str, SourceCount] = field(default_factory=dict)
-    twin: Conversation | None = None
+    fork: Conversation | None = None
 
 
 class Runner(Protocol):
-    """Answers questions for the benchmark. top_k: entries of the prefill's rows that it wants."""
+    """Answers questions for the benchmark. top_k: entries per prediction that it wants from the prefill."""
 
     top_k: int
 
@@ -53,19 +53,11 @@ class Runner(Protocol):
         ...
 
     def answer(self, conversation: Conversation, max_new_tokens: int) -> Outcome:
-        """Answer the open question; the conversation does not move."""
+        """Answer the open question; the conversation itself stays as it is."""
         ...
 
     def reset(self) -> None:
-        """Forget everything."""
-        ...
-
-    def state(self) -> Any:
-        """What it remembers, ready to be pickled; None for nothing."""
-        ...
-
-    def restore(self, state: Any) -> None:
-        """Remember what `state` gave."""
+        """Empty all memories."""
         ...
 
 
@@ -87,9 +79,7 @@ class EngineRunner:
             Pass(
                 s.packed_tokens,
                 len(s.token_ids),
-                round(1e3 * s.draft_s, 4),
-                round(1e3 * s.verify_s, 4),
-                round(1e3 * s.observe_s, 4),
+                *(round(1e3 * seconds, 4) for seconds in (s.draft_s, s.verify_s, s.observe_s)),
             )
             for s in answer
         )
@@ -102,14 +92,8 @@ class EngineRunner:
             turn.decode_s,
             passes,
             sources=turn.sources,
-            twin=answer.conversation,
+            fork=answer.conversation,
         )
 
     def reset(self) -> None:
         self.drafter.reset()
-
-    def state(self) -> Any:
-        return self.drafter
-
-    def restore(self, state: Any) -> None:
-        self.drafter = state

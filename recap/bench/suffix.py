@@ -6,74 +6,57 @@ Its own engine is vLLM. The library must be installed; it is imported when a dra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
 
 from ..drafters.tree import ROOT, CandidateTree, TreeBuilder
 from ..predictions import Predictions
 from ..trace import SourceCount
 
+DEPTH = 64
+"""Longest suffix that is looked up."""
+
 
 class SuffixDrafter:
-    """arctic-inference's suffix trees (prompt and answer of this request, answers of earlier ones) as a drafter.
+    """arctic-inference's suffix trees (prompt and answer of this request, earlier answers) as a drafter.
 
-    tokens: most candidates a pass. factor: candidates a matched token. The tree is the library's own.
+    tokens: most candidates per pass. factor: candidates per matched token. The tree is the library's own.
     """
 
     name = "arctic_suffix"
     top_k = 0
     seeds = False
-    depth = 64
 
     def __init__(self, *, tokens: int, factor: float) -> None:
         self.tokens, self.factor = tokens, factor
-        self._answers: list[list[int]] = []
+        self._library = import_module("arctic_inference.suffix_decoding")
         self.reset()
 
     def reset(self) -> None:
-        from arctic_inference.suffix_decoding import SuffixDecodingCache
-
-        self._cache = SuffixDecodingCache(max_tree_depth=self.depth)
+        self._cache = self._library.SuffixDecodingCache(max_tree_depth=DEPTH)
         self._request = -1
-        self._answers.clear()
         self._context: list[int] = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "factor": self.factor, "answers": self._answers}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(tokens=state["tokens"], factor=state["factor"])
-        for answer in state["answers"]:  # the library's trees cannot be pickled: grown again
-            self._start([], frozenset())
-            self.confirm(answer)
-
-    def _start(self, prompt: Sequence[int], blocked: frozenset[int]) -> None:
-        if self._request >= 0:
-            self._cache.stop_request(self._request)
-        self._request += 1
-        self._cache.start_request(self._request, list(prompt))
-        self._blocked = blocked
-        self._context = list(prompt[-self.depth :])
-        self._answers.append([])
 
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
     ) -> None:
-        self._terminal = terminal
-        self._start(prompt, blocked)
+        if self._request >= 0:
+            self._cache.stop_request(self._request)
+        self._request += 1
+        self._cache.start_request(self._request, list(prompt))
+        self._blocked, self._terminal = blocked, terminal
+        self._context = list(prompt[-DEPTH:])
 
     def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
-        pass
+        """It keeps no predictions."""
 
     def confirm(self, tokens: Sequence[int]) -> None:
-        tokens = list(tokens)
-        self._cache.add_active_response(self._request, tokens)
-        self._answers[-1] += tokens
-        self._context = [*self._context, *tokens][-self.depth :]
+        self._cache.add_active_response(self._request, list(tokens))
+        self._context = [*self._context, *tokens][-DEPTH:]
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        grown = TreeBuilder(self._context[-1])
+        builder = TreeBuilder(self._context[-1])
         if limit < 1:
-            return grown.pack()
+            return builder.pack()
         draft = self._cache.speculate(
             self._request,
             self._context,
@@ -81,16 +64,18 @@ class SuffixDrafter:
             max_spec_factor=self.factor,
             use_tree_spec=True,
         )
-        at = {-1: (ROOT, 0)}  # node of the draft -> handle, depth; what is left out has no children
-        rows = zip(draft.token_ids, draft.parents, draft.probs, strict=True)
-        for node, (token, parent, chance) in enumerate(rows):
-            handle, depth = at.get(parent, (None, limit))
+        added = {
+            -1: (ROOT, 0)
+        }  # node of the draft -> handle, depth; a node left out has no children
+        nodes = zip(draft.token_ids, draft.parents, draft.probs, strict=True)
+        for node, (token, parent, probability) in enumerate(nodes):
+            handle, depth = added.get(parent, (None, limit))
             if handle is None or depth >= limit or token in self._blocked:
                 continue
-            handle = grown.add(handle, token, source="lookup", score=chance)
+            handle = builder.add(handle, token, source="lookup", score=probability)
             if token not in self._terminal:
-                at[node] = (handle, depth + 1)
-        return grown.pack()
+                added[node] = (handle, depth + 1)
+        return builder.pack()
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]

@@ -210,8 +210,8 @@ class StaticPass:
             shape.masks[kind][0, 0].copy_(torch.from_numpy(whole))
 
     def _forward(self, shape: _Shape, top_k: int) -> torch.Tensor:
-        hidden = self._target._language(**shape.inputs).last_hidden_state
-        return logits.pack(self._target._head(hidden[0]), top_k)
+        hidden = self._target.language(**shape.inputs).last_hidden_state
+        return logits.pack(self._target.output_layer(hidden[0]), top_k)
 
     def _captured(self, shape: _Shape, top_k: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
         side = torch.cuda.Stream()

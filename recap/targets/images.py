@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -55,11 +57,19 @@ def refuse_thin(image: Image.Image) -> None:
         )
 
 
-def open_image(path: str) -> Image.Image:
-    """The picture in a file, fully read. Raises ValueError with one sentence."""
+def _open(file: str | Path | bytes) -> Image.Image:
+    return Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+
+
+def open_image(file: str | Path | bytes, name: str | None = None) -> Image.Image:
+    """The picture in a file or in its bytes, fully read. Raises ValueError with one sentence.
+
+    name: what the picture is called in that sentence; the file's path by default.
+    """
+    path = name or file
     try:
         # Pillow's remarks on large or damaged files say less than the sentences below
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:
+        with warnings.catch_warnings(action="ignore"), _open(file) as picture:
             picture.load()
             return to_rgb(picture)
     except FileNotFoundError:

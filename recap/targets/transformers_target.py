@@ -81,15 +81,14 @@ class TransformersTarget:
             image_token=self._image_token(),
             special_tokens=self.sees_images,
         )
-        self._language, self._head = self._language_model(), model.get_output_embeddings()
-        self._devices = device_map.layer_devices(self._language)
+        self.language, self.output_layer = self._language_model(), model.get_output_embeddings()
+        self._devices = device_map.layer_devices(self.language)
         packed = packed and not self._devices and packed_cpu.available(self._device, self._dtype)
         if packed:
-            packed_cpu.pack(self._language)
-            self._head = packed_cpu.PackedLinear(
-                self._head
-            )  # a copy: it may be the embedding's weight
-            packed_cpu.warm(self._language, self._head)
+            packed_cpu.pack(self.language)
+            # a copy: it may be the embedding's weight
+            self.output_layer = packed_cpu.PackedLinear(self.output_layer)
+            packed_cpu.warm(self.language, self.output_layer)
         self._layers = int(config.num_hidden_layers)
         self._masks = Masks(config, self._device, self._dtype)
         self._static: StaticPass | None = None
@@ -110,7 +109,7 @@ class TransformersTarget:
     def _image_token(self) -> str | None:
         return None
 
-    def _image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
+    def image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
         """The image processor's tensors, and the number of placeholders for each image."""
         raise ValueError(f"{self.name} reads text only: ask it without an image.")
 
@@ -138,7 +137,7 @@ class TransformersTarget:
         """See `Target.encode`."""
         new = [messages[-1]] if known else messages
         images = [image for message in new for image in message.images]
-        inputs, counts = self._image_inputs(images) if images else ({}, [])
+        inputs, counts = self.image_inputs(images) if images else ({}, [])
         if known:
             ids = self.dialogue.later(messages, counts, answer or ())
         else:
@@ -215,13 +214,13 @@ class TransformersTarget:
             inputs = {name: value.to(self._device) for name, value in inputs.items()}
             hidden = self._see(feed, inputs, **pass_)
         else:
-            hidden = self._language(input_ids=feed, **pass_).last_hidden_state
+            hidden = self.language(input_ids=feed, **pass_).last_hidden_state
         wanted = torch.tensor(rows, dtype=torch.int64, device=hidden.device) - state.length
         hidden = hidden[0].index_select(0, wanted)
         state.length = len(ids)
         step = logits.chunk_rows(self.vocab_size)
         return [
-            logits.pack(self._head(hidden[at : at + step]), top_k)
+            logits.pack(self.output_layer(hidden[at : at + step]), top_k)
             for at in range(0, len(rows), step)
         ]
 
@@ -241,14 +240,14 @@ class TransformersTarget:
             if self._static is not None:
                 return logits.unpack(self._static.run(state, tokens, depths, mask, top_k=top_k))
             feed = torch.from_numpy(np.array([tokens, depths], dtype=np.int64)).to(self._device)
-            hidden = self._language(
+            hidden = self.language(
                 input_ids=feed[:1],
                 position_ids=self._positions(state, feed[1]),
                 attention_mask=self._masks.tree(mask, np.asarray(depths), state.length),
                 cache=state.cache,
                 use_cache=True,
             ).last_hidden_state
-            return logits.unpack(logits.pack(self._head(hidden[0]), top_k))
+            return logits.unpack(logits.pack(self.output_layer(hidden[0]), top_k))
 
     def compact(self, state: KVState, rows: Sequence[int]) -> None:
         """See `Target.keep`."""

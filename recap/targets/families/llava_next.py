@@ -37,7 +37,7 @@ class LlavaNextTarget(TransformersTarget):
     def _image_token(self) -> str:
         return self.tokenizer.convert_ids_to_tokens(self.model.config.image_token_id)
 
-    def _image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
+    def image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
         made = self.image_processor([to_rgb(image) for image in images], return_tensors="pt")
         sizes = made["image_sizes"]
         counts = [self.count_features(high, wide) for high, wide in sizes.tolist()]

@@ -53,7 +53,7 @@ class QwenVLTarget(TransformersTarget):
     def _image_token(self) -> str:
         return self.tokenizer.convert_ids_to_tokens(self.model.config.image_token_id)
 
-    def _image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
+    def image_inputs(self, images: Sequence[Image]) -> tuple[dict[str, Any], list[int]]:
         for image in images:
             refuse_thin(image)
         made = self.image_processor([to_rgb(image) for image in images], return_tensors="pt")
