@@ -1,4 +1,4 @@
-"""The demo model's LLaVA-NeXT twin: its views and passes against the stock ones, its answers."""
+"""The LLaVA demo model: its crops and passes against transformers' own, its answers."""
 
 import json
 from itertools import pairwise
@@ -15,7 +15,8 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 )
 
 from recap import DECODERS, Conversation, generate, load_target, make_drafter
-from recap.demo import dialogue, export, language_model, llava, model, train_llava, views, world
+from recap.demo import export, language_model, llava, llava_crops, model, train_llava, world
+from recap.demo.dialogues.compose import dialogue
 from recap.page import texts
 from recap.targets.catalogue import DEMO, DEMO_LLAVA
 
@@ -24,7 +25,7 @@ EXAMPLES = DEMO.parent / "examples"
 needs_tokenizer = pytest.mark.skipif(
     not (DEMO / "tokenizer.json").exists(), reason="assets/demo_model is not there"
 )
-needs_twin = pytest.mark.skipif(
+needs_model = pytest.mark.skipif(
     not (DEMO_LLAVA / "model.safetensors").exists(), reason="assets/demo_llava is not there"
 )
 
@@ -40,31 +41,31 @@ def processor(tmp_path_factory) -> LlavaNextImageProcessorPil:
 
 @pytest.fixture(scope="module")
 def fresh():
-    """A twin with random eyes and the words of a random first model."""
+    """A first model and a LLaVA model with its language model, both random."""
     first = model.build(seed=2).eval()
     return first, llava.build(first.state_dict(), seed=3).eval()
 
 
 @pytest.mark.parametrize("kind", world.KINDS)
-def test_the_fast_views_are_the_stock_ones(kind, processor):
+def test_the_fast_crops_equal_the_processors(kind, processor):
     picture = world.draw(kind, 5)
     stock = processor([picture.image], return_tensors="pt")["pixel_values"][0]
-    assert torch.equal(stock, views.normalise(views.crops(picture.image)))
+    assert torch.equal(stock, llava_crops.normalise(llava_crops.crops(picture.image)))
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(6, 6), (5, 6), (7, 5), (4, 7), (7, 4)])
-def test_a_token_looks_at_the_place_that_it_is_told(rows, cols):
+def test_a_token_shows_the_place_that_places_names(rows, cols):
     """Every quarter cell is painted in a colour of its own; the crops must show it where `places` says."""
     paint = np.random.default_rng(0).integers(40, 256, (2 * rows, 2 * cols, 3), np.uint8)
     image = Image.fromarray(paint.repeat(48, 0).repeat(48, 1))
-    crops = views.crops(image)
-    quarters, inside = views.places((image.height, image.width), rows, cols)
-    assert quarters.shape[:2] == inside.shape == (len(crops), views.SIDE**2)
+    crops = llava_crops.crops(image)
+    quarters, inside = llava_crops.places((image.height, image.width), rows, cols)
+    assert quarters.shape[:2] == inside.shape == (len(crops), llava_crops.SIDE**2)
     by_order = paint.reshape(rows, 2, cols, 2, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 3)
-    step, right, seen = views.TILE // views.SIDE // 2, 0, 0
-    for crop, told, there in zip(crops, quarters, inside, strict=True):
-        for token in range(views.SIDE**2):
-            y, x = np.array(divmod(token, views.SIDE)) * 2 * step
+    step, right, seen = llava_crops.TILE // llava_crops.SIDE // 2, 0, 0
+    for crop, named, there in zip(crops, quarters, inside, strict=True):
+        for token in range(llava_crops.SIDE**2):
+            y, x = np.array(divmod(token, llava_crops.SIDE)) * 2 * step
             for quarter in range(4):
                 at = y + step // 2 + quarter // 2 * step, x + step // 2 + quarter % 2 * step
                 around = crop[at[0] - 1 : at[0] + 1, at[1] - 1 : at[1] + 1]
@@ -73,12 +74,12 @@ def test_a_token_looks_at_the_place_that_it_is_told(rows, cols):
                 assert there[token]
                 seen += 1
                 # A centre may lie on a seam, where two colours mix.
-                right += np.abs(crop[at].astype(int) - by_order[told[token, quarter]]).max() < 40
+                right += np.abs(crop[at].astype(int) - by_order[named[token, quarter]]).max() < 40
     assert right / seen > 0.85
     assert len(set((quarters // 4).ravel().tolist())) == rows * cols
 
 
-def test_the_words_are_the_first_models(fresh):
+def test_the_language_model_is_the_first_models(fresh):
     first, whole = fresh
     ids = torch.arange(8, 60)[None]
     with torch.no_grad():
@@ -91,11 +92,11 @@ def test_the_training_pass_is_the_stock_model(fresh, processor):
     tok = AutoTokenizer.from_pretrained(DEMO)
     pictures = [world.draw("bar", 1), world.draw("scene", 2)]
     index = {"empty": 0}
-    seen = [views.views(p, index) for p in pictures]
+    seen = [llava_crops.cropped(p, index) for p in pictures]
     with torch.no_grad():
-        crops = [llava.see(whole, views.normalise(view.crops)) for view in seen]
+        crops = [llava.encode(whole, llava_crops.normalise(view.crops)) for view in seen]
         tokens = train_llava.packed(whole, crops, [view.size for view in seen])
-        lines = dialogue.talk(Random(1), [(p.kind, p.facts) for p in pictures], room=200)
+        lines = dialogue(Random(1), [(p.kind, p.facts) for p in pictures], length=200)
         seq = language_model.encode(tok, lines, [(1, len(t)) for t in tokens])
         ids = torch.from_numpy(seq.ids)[None]
         stock = processor([pictures[i].image for i in seq.pictures], return_tensors="pt")
@@ -103,7 +104,7 @@ def test_the_training_pass_is_the_stock_model(fresh, processor):
         language, pads = whole.model.language_model, ids == model.IDS["<|image_pad|>"]
         shown = torch.cat([tokens[i] for i in seq.pictures])
         embeds = language.embed_tokens(ids).masked_scatter(pads[..., None], shown)
-        hidden = language_model.speak(language, embeds, torch.arange(len(seq.ids))[None])[0]
+        hidden = language_model.forward(language, embeds, torch.arange(len(seq.ids))[None])[0]
         got = torch.nn.functional.linear(hidden, language.embed_tokens.weight)
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
         # The loss counts positions in the same way.
@@ -124,7 +125,7 @@ def test_export_reads_back(fresh, tmp_path):
         pytest.skip("assets/demo_model is not there")
     _, whole = fresh
     tok = AutoTokenizer.from_pretrained(DEMO)
-    folder = export.export(whole, tok, tmp_path / "twin", export.TILED)
+    folder = export.export(whole, tok, tmp_path / "model", export.TILED)
     target = load_target(folder, dtype="bfloat16", packed=False)
     assert target.name == str(folder)
     stock = LlavaNextProcessor.from_pretrained(folder)
@@ -147,7 +148,7 @@ def test_the_page_says_which_demo_model_answers():
 
 @pytest.fixture(scope="module")
 def target():
-    """The exported twin, by its name."""
+    """The exported model, by its name."""
     return load_target("demo-llava", packed=False)
 
 
@@ -155,14 +156,14 @@ def _picture(file: str) -> Image.Image:
     return Image.open(EXAMPLES / file).convert("RGB")
 
 
-@needs_twin
-def test_the_twin_is_small_and_has_its_name(target):
+@needs_model
+def test_it_is_small_and_has_its_name(target):
     assert target.name == "demo-llava"
     assert target.sees_images
     assert sum(f.stat().st_size for f in DEMO_LLAVA.iterdir()) < 25e6
 
 
-@needs_twin
+@needs_model
 @pytest.mark.parametrize("file", ["bar-days.png", "scene-few.png", "receipt.png"])
 def test_prefill_is_the_stock_forward(target, file):
     conversation = Conversation(target)
@@ -175,9 +176,9 @@ def test_prefill_is_the_stock_forward(target, file):
     assert list(seen.choice) == want.argmax(-1).tolist()
 
 
-@needs_twin
+@needs_model
 def test_it_tells_pictures_apart_and_every_decoder_writes_the_same(target):
-    said = {}
+    answers_by_file = {}
     for file in ("scene-garden.png", "bar-days.png", "receipt.png"):
         answers = set()
         for decoder in DECODERS:
@@ -195,8 +196,11 @@ def test_it_tells_pictures_apart_and_every_decoder_writes_the_same(target):
                 pad_token_id=0,
             )[0, ids.shape[1] :]  # fmt: skip
         assert answers == {tuple(stock.tolist())}
-        said[file] = target.decode(turn.token_ids)
-    assert all(a != b for a, b in pairwise(said.values()))
-    assert "shape" in said["scene-garden.png"] or "star" in said["scene-garden.png"]
-    assert "chart" in said["bar-days.png"] or "bar" in said["bar-days.png"]
-    assert "receipt" in said["receipt.png"] or "total" in said["receipt.png"]
+        answers_by_file[file] = target.decode(turn.token_ids)
+    assert all(a != b for a, b in pairwise(answers_by_file.values()))
+    assert (
+        "shape" in answers_by_file["scene-garden.png"]
+        or "star" in answers_by_file["scene-garden.png"]
+    )
+    assert "chart" in answers_by_file["bar-days.png"] or "bar" in answers_by_file["bar-days.png"]
+    assert "receipt" in answers_by_file["receipt.png"] or "total" in answers_by_file["receipt.png"]

@@ -1,4 +1,4 @@
-"""The drawn world and the demo model: seeds, facts, the fast passes against the stock ones, answers."""
+"""The drawn world and the demo model: seeds, facts, the fast passes against transformers' own, answers."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,9 @@ from PIL import Image
 from transformers import AutoTokenizer
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from recap.demo import dialogue, evaluate, examples, language_model, model, vision_encoder, world
-from recap.demo.dialogues.ways import Turn
+from recap.demo import evaluate, examples, language_model, model, vision_encoder, world
+from recap.demo.dialogues import compose
+from recap.demo.dialogues.templates import Turn
 from recap.demo.world.board import COLOURS
 from recap.demo.world.scene import PLACES
 
@@ -67,7 +68,7 @@ def test_a_receipt_adds_up():
 def test_the_reference_answers_are_right_and_others_wrong(kind):
     rng, picture = Random(f"turns-{kind}"), world.draw(kind, 1, unit=8)
     for _ in range(120):
-        for turn in dialogue.ask(rng, kind, picture.facts):
+        for turn in compose.question(rng, kind, picture.facts):
             assert evaluate.right(turn, turn.answer)
             assert not evaluate.right(turn, "The 37 red kiwis, no.")
             assert "{" not in turn.question
@@ -90,7 +91,7 @@ def fresh():
 
 
 @pytest.mark.parametrize("kind", world.KINDS)
-def test_the_fast_eye_is_the_stock_eye(fresh, kind):
+def test_the_fast_vision_encoder_equals_transformers(fresh, kind):
     picture = world.draw(kind, 5)
     stock = Qwen2VLImageProcessorPil(
         size={"shortest_edge": model.MIN_PIXELS, "longest_edge": model.MAX_PIXELS}
@@ -107,16 +108,16 @@ def test_the_fast_eye_is_the_stock_eye(fresh, kind):
         want = fresh.model.visual(
             stock["pixel_values"], grid_thw=stock["image_grid_thw"]
         ).pooler_output
-        got = vision_encoder.see(fresh.model.visual, mine[None], rows, cols)[0]
+        got = vision_encoder.encode(fresh.model.visual, mine[None], rows, cols)[0]
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
 @needs_model
-def test_the_fast_tongue_is_the_stock_model(fresh):
+def test_the_fast_language_model_equals_transformers(fresh):
     tok = AutoTokenizer.from_pretrained(FOLDER)
     pictures = [world.draw("bar", 1), world.draw("receipt", 2)]
     grids = [(p.rows, p.cols) for p in pictures]
-    lines = dialogue.talk(Random(1), [(p.kind, p.facts) for p in pictures], room=200)
+    lines = compose.dialogue(Random(1), [(p.kind, p.facts) for p in pictures], length=200)
     seq = language_model.encode(tok, lines, grids)
     ids = torch.from_numpy(seq.ids)[None]
     pads = ids == model.IDS["<|image_pad|>"]
@@ -137,12 +138,12 @@ def test_the_fast_tongue_is_the_stock_model(fresh):
             input_ids=ids, pixel_values=double, image_grid_thw=grid, mm_token_type_ids=pads.long()
         ).logits
         seen = [
-            vision_encoder.see(fresh.model.visual, m[None], *g)[0]
+            vision_encoder.encode(fresh.model.visual, m[None], *g)[0]
             for m, g in zip(mine, grids, strict=True)
         ]
         language = fresh.model.language_model
         embeds = language.embed_tokens(ids).masked_scatter(pads[..., None], torch.cat(seen))
-        hidden = language_model.speak(
+        hidden = language_model.forward(
             language, embeds, torch.from_numpy(language_model.positions(seq))[:, None]
         )
         got = torch.nn.functional.linear(hidden, language.embed_tokens.weight)
@@ -155,7 +156,7 @@ def test_training_reads_what_the_chat_template_renders():
     assert tok.convert_tokens_to_ids(list(model.SPECIAL)) == list(range(len(model.SPECIAL)))
     for seed in range(8):
         picture = world.draw_any(f"template{seed}")
-        lines = dialogue.talk(Random(seed), [(picture.kind, picture.facts)])
+        lines = compose.dialogue(Random(seed), [(picture.kind, picture.facts)])
         seq = language_model.encode(tok, lines, [(picture.rows, picture.cols)])
         messages = []
         for line in lines:

@@ -1,6 +1,7 @@
-"""`python -m recap.demo`: draw the pool, train, export, measure, draw the examples.
+"""`python -m recap.demo`: draw the pictures, train, export, measure, draw the examples.
 
-`train` makes the demo model, `twin` its LLaVA-NeXT twin from the same `--work`.
+`train` makes the demo model, `train-llava` the LLaVA demo model from the same `--work` folder. Every stage is a
+command of its own, too.
 """
 
 import argparse
@@ -12,48 +13,58 @@ from . import (
     evaluate,
     examples,
     export,
-    lesson,
     llava,
+    llava_crops,
     model,
     pool,
     train_language_model,
     train_llava,
+    train_signs,
     train_vision_encoder,
     trainer,
-    views,
 )
 
 ASSETS = Path(__file__).parents[2] / "assets"
-STAGES = {  # name: what learns there, and how many samples a step has
-    "eye": ("the vision tower, on marks of cells", train_vision_encoder.BATCH),
-    "lesson": ("the vision tower, a lesson of signs", 32),
-    "tongue": ("the language half, on dialogues", train_language_model.BATCH),
-    "drill": ("the language half, mostly on short questions", train_language_model.BATCH),
-}
-TWIN_STAGES = {
-    "sight": ("tower and projector, from the demo model's eye", train_llava.BATCH),
-    "voice": (
-        "the language half, on dialogues about overview and tiles",
+STAGES = {  # checkpoint: what learns there, and how many samples a step has
+    "vision_encoder": ("the vision encoder, on marks of cells", train_vision_encoder.BATCH),
+    "signs": ("the vision encoder, on more signs", train_signs.BATCH),
+    "language_model": ("the language model, on dialogues", train_language_model.BATCH),
+    "short_questions": (
+        "the language model, mostly on short questions",
         train_language_model.BATCH,
     ),
 }
+LLAVA_STAGES = {
+    "llava_vision": ("tower and projector, from the first model's tokens", train_llava.BATCH),
+    "llava_language": (
+        "the language model, on dialogues about overview and tiles",
+        train_language_model.BATCH,
+    ),
+}
+COMMANDS = (
+    "pool", "vision-encoder", "signs", "language-model", "short-questions", "export", "train",
+    "llava-crops", "llava-vision", "llava-language", "export-llava", "train-llava",
+    "card", "examples",
+)  # fmt: skip
 
 
 def _export(work: Path, to: Path, machine: str, notes: str) -> None:
-    """Export the newest checkpoint, with the record of how it came about."""
-    latest = next(work / f"{s}.pt" for s in ("drill", "tongue") if (work / f"{s}.pt").exists())
+    """Export the newest checkpoint, with a record of its training."""
+    names = ("short_questions", "language_model")
+    latest = next(work / f"{name}.pt" for name in names if (work / f"{name}.pt").exists())
     net = model.build()
     net.load_state_dict(trainer.load(latest)["net"])
     export.export(net, export.saved_tokenizer(work), to)
     _write_record(work, to, net, STAGES, machine=machine, notes=notes)
 
 
-def _export_twin(work: Path, to: Path, machine: str, notes: str) -> None:
-    """The same for the twin."""
+def _export_llava(work: Path, to: Path, machine: str, notes: str) -> None:
+    """The same for the LLaVA demo model."""
     net = llava.build()
-    net.load_state_dict(trainer.load(work / "voice.pt")["net"])
+    net.load_state_dict(trainer.load(work / "llava_language.pt")["net"])
     export.export(net, export.saved_tokenizer(work), to, export.TILED)
-    _write_record(work, to, net, TWIN_STAGES, machine=machine, notes=notes, family=card.TWIN.tag)
+    family = card.LLAVA.tag
+    _write_record(work, to, net, LLAVA_STAGES, machine=machine, notes=notes, family=family)
 
 
 def _write_record(work: Path, to: Path, net, stages: dict, **more: str) -> None:
@@ -62,7 +73,8 @@ def _write_record(work: Path, to: Path, net, stages: dict, **more: str) -> None:
     for name, (what, batch) in stages.items():
         if state := trainer.load(work / f"{name}.pt"):
             done.append({
-                "stage": name, "what": what, "minutes": round(state["elapsed"] / 60, 1),
+                "stage": name.replace("_", " "), "what": what,
+                "minutes": round(state["elapsed"] / 60, 1),
                 "steps": state["step"], "samples": state["step"] * batch,
             })  # fmt: skip
     record = {"parameters": sum(p.numel() for p in net.parameters()), **more, "stages": done}
@@ -70,58 +82,58 @@ def _write_record(work: Path, to: Path, net, stages: dict, **more: str) -> None:
 
 
 def main() -> None:
-    """Read the command line and do what it says."""
+    """Read the command line and carry out the command."""
     parser = argparse.ArgumentParser(prog="python -m recap.demo", description=__doc__)
     sub = parser.add_subparsers(dest="command", required=True)
-    own = ("pool", "eye", "lesson", "tongue", "drill", "train", "export", "card", "examples")
-    for name in (*own, "views", "sight", "voice", "twin", "export-twin"):
+    for name in COMMANDS:
         p = sub.add_parser(name)
         p.add_argument("--work", type=Path, default=Path("/tmp/recap-demo"), help="checkpoints")
         p.add_argument("--model", type=Path, default=ASSETS / "demo_model")
-        p.add_argument("--twin", type=Path, default=ASSETS / "demo_llava")
+        p.add_argument("--llava", type=Path, default=ASSETS / "demo_llava")
         p.add_argument("--shards", type=int, default=64, help="of 1,024 pictures each")
         p.add_argument("--minutes", type=float, nargs=4, default=(40, 4.6, 45, 75),
-                       metavar=("EYE", "LESSON", "TONGUE", "DRILL"))  # fmt: skip
-        p.add_argument("--twin-minutes", type=float, nargs=2, default=(53.5, 24.5),
-                       metavar=("SIGHT", "VOICE"))  # fmt: skip
+                       metavar=("VISION", "SIGNS", "LANGUAGE", "SHORT"))  # fmt: skip
+        p.add_argument("--llava-minutes", type=float, nargs=2, default=(53.5, 24.5),
+                       metavar=("VISION", "LANGUAGE"))  # fmt: skip
         p.add_argument("--machine", default="one thread of a two-core AMD EPYC with AVX512-BF16")
-        p.add_argument("--notes", default="", help="what else is to be told of this training")
+        p.add_argument("--notes", default="", help="what else to record about this training")
         p.add_argument("--count", type=int, default=200, help="questions of each kind")
         p.add_argument("--photos", type=Path, help="a folder of real pictures to refuse")
     args = parser.parse_args()
-    does = args.command
-    if does in ("pool", "train"):
-        pool.fill(args.work / "signs", train_vision_encoder.DRILL, kind="sign", seed="drill")
+    command = args.command
+    if command in ("pool", "train"):
+        shards = train_vision_encoder.SIGN_SHARDS
+        pool.fill(args.work / "signs", shards, kind="sign", seed="signs")
         pool.fill(args.work / "pool", args.shards)
-    if does in ("eye", "train"):
+    if command in ("vision-encoder", "train"):
         train_vision_encoder.train(args.work, args.minutes[0], shards=args.shards)
-    if does in ("lesson", "train"):
-        lesson.train(args.work, args.minutes[1])
-    if does in ("tongue", "drill", "train"):
+    if command in ("signs", "train"):
+        train_signs.train(args.work, args.minutes[1], shards=args.shards)
+    if command in ("language-model", "train"):
         tok = export.saved_tokenizer(args.work)
-        if does != "drill":
-            train_language_model.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
-        if does != "tongue":
-            train_language_model.train(
-                args.work, tok, args.minutes[3], 1.6e-3, args.shards,
-                room=450, brief=0.8, name="drill", start=args.shards // 2,
-            )  # fmt: skip
-    if does in ("export", "train"):
+        train_language_model.train(args.work, tok, args.minutes[2], 2e-3, args.shards)
+    if command in ("short-questions", "train"):
+        tok = export.saved_tokenizer(args.work)
+        train_language_model.train(
+            args.work, tok, args.minutes[3], 1.6e-3, args.shards,
+            length=450, brief=0.8, name="short_questions", start=args.shards // 2,
+        )  # fmt: skip
+    if command in ("export", "train"):
         _export(args.work, args.model, args.machine, args.notes)
-    if does in ("views", "twin"):
-        names = trainer.load(args.work / "eye.pt")["marks"]
-        pool.fill(args.work / "views", args.shards, names=names, keep=views.views)
-    if does in ("sight", "twin"):
-        train_llava.train_sight(args.work, args.twin_minutes[0], shards=args.shards)
-    if does in ("voice", "twin"):
+    if command in ("llava-crops", "train-llava"):
+        names = trainer.load(args.work / "vision_encoder.pt")["marks"]
+        pool.fill(args.work / "crops", args.shards, names=names, convert=llava_crops.cropped)
+    if command in ("llava-vision", "train-llava"):
+        train_llava.train_vision(args.work, args.llava_minutes[0], shards=args.shards)
+    if command in ("llava-language", "train-llava"):
         tok = export.saved_tokenizer(args.work)
-        train_llava.train_voice(args.work, tok, args.twin_minutes[1], shards=args.shards)
-    if does in ("export-twin", "twin"):
-        _export_twin(args.work, args.twin, args.machine, args.notes)
-    if does == "card":
+        train_llava.train_language(args.work, tok, args.llava_minutes[1], shards=args.shards)
+    if command in ("export-llava", "train-llava"):
+        _export_llava(args.work, args.llava, args.machine, args.notes)
+    if command == "card":
         found = evaluate.measure(args.model, args.count, args.photos)
         print(card.write(args.model, found))
-    if does == "examples":
+    if command == "examples":
         print(examples.write(ASSETS / "examples"))
 
 

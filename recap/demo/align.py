@@ -1,7 +1,7 @@
-"""A head start for the language half: words begin near the marks that name them.
+"""Initial token embeddings: words start near the marks that name them.
 
-The eye's head has a direction for each mark ("label:Thu"). Added to the embedding of the word's token,
-it lets a question's word find its cell, and a cell's mark find its word, by one shared projection.
+The vision encoder's head has a direction for each mark ("label:Thu"). Added to the embedding of the word's
+token, it lets attention match a question's word with its cell from the start.
 """
 
 import torch
@@ -33,7 +33,7 @@ def align(
     head: Tensor,
     share: float = 0.8,
 ) -> Tensor:
-    """Token embeddings [V, C] moved towards the head's directions [marks, C], by a share of a norm."""
+    """Token embeddings [V, C] moved towards the head's directions [marks, C], by `share` of the mean norm."""
     gathered: dict[str, list[Tensor]] = {}
     for mark, direction in zip(marks, head - head.mean(0), strict=True):
         for word in words_of(mark):

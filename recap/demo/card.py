@@ -1,4 +1,4 @@
-"""The model cards: what `evaluate.measure` found, as the README.md beside the weights."""
+"""The model cards: what `evaluate.measure` found, as the README.md next to the weights."""
 
 import json
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ NOTE = {
 
 
 @dataclass(frozen=True)
-class Words:
-    """What the card of a family says of itself; `{...}` stands for what was measured."""
+class Texts:
+    """What differs between the cards; `{...}` stands for what was measured."""
 
     tag: str
     what: str
@@ -32,49 +32,49 @@ class Words:
     commands: str
 
 
-FIRST = Words(
+FIRST = Texts(
     tag="qwen2.5-vl",
     what="""\
 # The demo model of Recap
 
 A Qwen2.5-VL (`Qwen2_5_VLForConditionalGeneration`, M-RoPE, 2 x 2 merging) of
-{parameters:.1f} million parameters, trained from nothing on pictures that a seeded
-generator draws. It exists so that the demo runs on a real image without a model hub. It says nothing
+{parameters:.1f} million parameters, trained from scratch on pictures that a generator
+draws from seeds. It exists so that the demo runs on a real image without a download. It says nothing
 about how a model of 7 billion parameters answers or how fast it decodes.""",
     processor="Qwen2VLImageProcessorPil",
     goals=True,
     training="""\
-First the vision tower learns to name what lies in every 28 x 28 cell and
-what that belongs to; then the language half learns dialogues on top of the frozen tower, at the end
-mostly short questions. Learning rates fall over a budget of minutes, so another machine gets through
-more or fewer samples; pictures and words depend on their seeds alone.""",
+First the vision encoder learns to name what every 28 x 28 cell shows and
+what that belongs to. Then the language model learns dialogues on top of the frozen vision encoder, at the
+end mostly short questions. Learning rates fall over a budget of minutes, so another machine gets through
+more or fewer samples; pictures and dialogues depend on seeds alone.""",
     commands="""\
-python -m recap.demo train --work /tmp/demo            # draws, trains, exports; resumes from --work
-python -m recap.demo card --count {of} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file""",
+python -m recap.demo train --work /tmp/demo                    # draws, trains, exports; resumes from --work
+python -m recap.demo card --count {of} --photos FOLDER         # measures, writes this file""",
 )
-TWIN = Words(
+LLAVA = Texts(
     tag="llava-next",
     what="""\
-# The LLaVA-NeXT twin of Recap's demo model
+# The LLaVA demo model of Recap
 
-A LLaVA-NeXT (`LlavaNextForConditionalGeneration`: a CLIP tower, an overview and one or two tiles of
-each picture with newline tokens, plain positions, a Qwen2 for the words) of {parameters:.1f} million parameters,
-taught what [the demo model](../demo_model/README.md) knows, on the same drawn pictures. It exists so
-that the decoders can be measured on trained weights of both families without a model hub. It reads
-prices and the words on signs less well than the first, and it says nothing about how a model of 7
+A LLaVA-NeXT (`LlavaNextForConditionalGeneration`: a CLIP vision encoder, an overview and one or two
+tiles of each picture with newline tokens, one-dimensional positions, a Qwen2 language model) of
+{parameters:.1f} million parameters, trained on the drawn pictures of [the first demo model](../demo_model/README.md).
+It exists so that the decoders can be measured on trained weights of both families without a download. It
+reads prices and the words on signs less well than the first model, and it says nothing about how a model of 7
 billion parameters answers or how fast it decodes.""",
     processor="LlavaNextImageProcessorPil",
     goals=False,
     training="""\
-First tower and projector learn to make of every crop the tokens that the
-demo model's eye makes of what lies there; then the demo model's language half, its starting point,
-learns to read overview and tiles at plain positions, with tower and projector frozen. Learning rates
-fall over a budget of minutes, so another machine gets through more or fewer samples; pictures and
-words depend on their seeds alone.""",
+First vision encoder and projector learn to produce, for every crop, the tokens that the
+first demo model's vision encoder produces for the same part of the picture. Then the first model's language
+model, the starting point, learns to read overview and tiles at plain positions, with vision encoder and
+projector frozen. Learning rates fall over a budget of minutes, so another machine gets through more or fewer
+samples; pictures and dialogues depend on seeds alone.""",
     commands="""\
-python -m recap.demo train --work /tmp/demo --model /tmp/first   # the first model, which is the twin's teacher
-python -m recap.demo twin --work /tmp/demo             # draws its views, trains, exports; resumes from --work
-python -m recap.demo card --model assets/demo_llava --count {of} --photos ../shared/data/mmspec_testmini/images   # measures, writes this file""",
+python -m recap.demo train --work /tmp/demo --model /tmp/first   # the first model, the teacher
+python -m recap.demo train-llava --work /tmp/demo     # draws the crops, trains, exports; resumes from --work
+python -m recap.demo card --model assets/demo_llava --count {of} --photos FOLDER   # measures, writes this file""",
 )
 
 
@@ -104,7 +104,7 @@ def _misses(found: dict) -> str:
         for w in k["wrong"][:1]:
             want, got = (" ".join(w[x].split()) for x in ("want", "got"))
             out.append(
-                f"- {k['kind']}: \u201c{w['question']}\u201d, right: `{want}`, said: `{got}`"
+                f"- {k['kind']}: \u201c{w['question']}\u201d, right: `{want}`, answered: `{got}`"
             )
     return "\n".join(out) or "- none among the questions above"
 
@@ -115,36 +115,36 @@ def _points(questions: int) -> int:
 
 
 def write(folder: Path, found: dict) -> Path:
-    """Write the card; training's own record is read from `training.json` beside it."""
+    """Write the card; the record of the training is read from `training.json` in the same folder."""
     record = json.loads((folder / "training.json").read_text())
     guess, photos, of = found["guess"], found["photographs"], found["kinds"][0]["of"]
-    words = TWIN if record.get("family") == TWIN.tag else FIRST
+    texts = LLAVA if record.get("family") == LLAVA.tag else FIRST
     stages = "\n".join(
         f"| {s['stage']} | {s['what']} | {s['minutes']:.0f} | {s['steps']:,} | {s['samples']:,} |"
         for s in record["stages"]
     )
     seen = (
-        f"Photographs and scans of other data sets (MMSpec's 60-sample split, never trained on): "
+        f"Photographs and scans (MMSpec's 60-sample split, never trained on): "
         f"{photos['right']} of {photos['of']} refused."
         if photos
         else "Photographs: not measured here (the folder with them was not given)."
     )
     text = f"""---
 license: apache-2.0
-tags: [demo, {words.tag}, synthetic]
+tags: [demo, {texts.tag}, synthetic]
 ---
 
-{words.what.format(parameters=record["parameters"] / 1e6)}
+{texts.what.format(parameters=record["parameters"] / 1e6)}
 
 ## Held-out accuracy
 
-Pictures from seeds that training never used, through the stock `{words.processor}`, greedy
+Pictures from seeds that training never used, through transformers' own `{texts.processor}`, greedy
 decoding in float32 of the bfloat16 weights in this folder. An answer is right if the facts that it
 states (numbers, names, colours, places, yes and no) are those of the reference, in order. Half of the
-questions open a dialogue, half come after some turns of it (the reference's). With {of} questions of a kind a share is
-sure to about {_points(of)} points.
+questions open a dialogue, half follow some reference turns. With {of} questions of a kind, the 95 % interval
+of a share is at most about {_points(of)} points wide to either side.
 
-{_table(found, words.goals)}
+{_table(found, texts.goals)}
 
 {seen}
 
@@ -156,25 +156,22 @@ The first miss of each kind:
 
 ## What it knows, and what not
 
-It knows the drawn world above, in English, in the wordings of `recap/demo/talk/`: looking, reading,
-counting, comparing two printed values, finding the highest, listing, describing, transcribing as
-Markdown, JSON or CSV, over several turns and after a second image. **There is a kind of question that it does not answer**: asked whether
-something is there, what colour the circle is, how many squares there are or which bar has the value 7, it says
-what it sees and leaves the answer to the reader. Those are the tasks "is there", "colour", "shape" and "how
+It knows the drawn world above, in English, in the wordings of `recap/demo/dialogues/`: reading, counting, comparing two printed values, finding the highest, listing, describing, transcribing as
+Markdown, JSON or CSV, over several turns and after a second image. **It does not answer one kind of question**: asked whether something is
+there, what colour the circle is, how many squares there are or which bar has the value 7, it lists what it
+sees and leaves the answer to the reader. These are the tasks "is there", "colour", "shape" and "how
 many" of scenes, "is there" elsewhere and "label of" of charts in the table above; what counts there is whether the
-list is right. (Earlier versions were taught to
-answer, and were right no more often than a coin.) Asked about what is not there, it makes something up. It was taught to refuse pictures
-that are not of that world and questions that do not fit the picture. It does not know other words,
-names or goods, handwriting, real photographs, other layouts, arithmetic, or the
-world. A picture that merely looks like its world (a real receipt, a busy chart) may get a confident
-wrong answer.
+list is right. (Earlier versions were trained to answer, and were right no more often than chance.) Asked about
+what is not there, it makes something up. It was trained to refuse pictures from outside that world and
+questions that do not fit the picture. It does not know other words, names or goods, handwriting, real
+photographs, other layouts, arithmetic, or the world. A picture that only resembles its world (a real receipt,
+a busy chart) may get a confident wrong answer.
 
-Answers have {guess["shortest"]} to {guess["longest"]} tokens (median {guess["median"]}). The best
-constant guess for each wording of a question (the most frequent token at each position) gets
-{100 * guess["constant"]:.0f} % of the tokens of the answers; {100 * guess["template"]:.0f} % of the
-tokens are not part of a fact, which is what a guess would get that also knew where the facts stand.
-So text here is easier to draft than that of a large model, and speed measured on it is labelled
-"demo model".
+Answers have {guess["shortest"]} to {guess["longest"]} tokens (median {guess["median"]}). Without
+the picture, the best constant guess for each wording of a question (the most frequent token at each position)
+gets {100 * guess["constant"]:.0f} % of the answers' tokens right. {100 * guess["template"]:.0f} % of the tokens
+are not part of a fact, which a guess would get that also knew the positions of the facts. So this text is
+easier to draft than that of a large model, and speed measured on it is labelled "demo model".
 
 ## Training
 
@@ -182,12 +179,12 @@ So text here is easier to draft than that of a large model, and speed measured o
 | --- | --- | --- | --- | --- |
 {stages}
 
-Machine: {record["machine"]}. {words.training}
+Machine: {record["machine"]}. {texts.training}
 
 {record.get("notes", "")}
 
 ```sh
-{words.commands.format(of=of)}
+{texts.commands.format(of=of)}
 ```
 
 `python -m recap.demo card` took {found["seconds"] / 60:.0f} minutes for this card, on one thread.

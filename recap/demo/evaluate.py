@@ -22,9 +22,9 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from . import dialogue, world
-from .dialogues import aside
-from .dialogues.ways import Turn
+from . import world
+from .dialogues import compose, off_topic
+from .dialogues.templates import Turn
 from .model import IDS
 from .world import bars, board, pie, receipt, scene, sign, table
 
@@ -47,7 +47,7 @@ def facts(text: str) -> list[str]:
 
 
 def right(turn: Turn, answer: str) -> bool:
-    """Whether an answer says what the reference says."""
+    """Whether an answer states the facts of the reference answer."""
     if turn.task == "refusal":
         return "only know" in answer
     if turn.task == "no image":
@@ -67,7 +67,7 @@ class Question:
     before: tuple[Turn, ...] = field(default=())
 
     def messages(self) -> list[dict]:
-        """As a chat: the picture stands in the first message."""
+        """As chat messages; the picture is part of the first."""
         out: list[dict] = []
         for turn in (*self.before, self.turn):
             content: list[dict] = [{"type": "text", "text": turn.question}]
@@ -83,14 +83,14 @@ def questions(kind: str, count: int, seed: str = "card") -> Iterator[Question]:
     for i in range(count):
         rng = Random(f"{seed}-{kind}-{i}")
         if kind == "none":
-            yield Question(kind, aside.blind(rng)[0], None)
+            yield Question(kind, off_topic.without_picture(rng)[0], None)
             continue
         picture = world.draw(kind, f"{seed}{i}", unit=rng.choice((80, 96, 112)))
         before: list[Turn] = []
         if i % 2:
             for _ in range(rng.randint(1, 2)):
-                before += dialogue.ask(rng, kind, picture.facts)
-        ask = dialogue.ask if i % 10 == 9 else dialogue.about
+                before += compose.question(rng, kind, picture.facts)
+        ask = compose.question if i % 10 == 9 else compose.question_about
         turns = ask(rng, kind, picture.facts)
         yield Question(kind, turns[-1], picture.image, (*before, *turns[:-1]))
 
@@ -104,11 +104,11 @@ class Reader:
         self.tok = AutoTokenizer.from_pretrained(folder)
         self.tiled = self.net.config.model_type == "llava_next"
         processor = LlavaNextImageProcessorPil if self.tiled else Qwen2VLImageProcessorPil
-        self.eye = processor.from_pretrained(folder)
+        self.processor = processor.from_pretrained(folder)
 
-    def see(self, images: list[Image.Image]) -> tuple[dict[str, torch.Tensor], list[int]]:
-        """The processed images, and how many pads each needs."""
-        seen = dict(self.eye(images=images, return_tensors="pt"))
+    def process(self, images: list[Image.Image]) -> tuple[dict[str, torch.Tensor], list[int]]:
+        """The processed images, and how many image tokens each needs."""
+        seen = dict(self.processor(images=images, return_tensors="pt"))
         if not self.tiled:
             return seen, [int(grid.prod()) // 4 for grid in seen["image_grid_thw"]]
         with torch.no_grad():
@@ -116,7 +116,7 @@ class Reader:
         return seen, [len(t) for t in tokens]
 
     def prompt(self, q: Question, pads: int) -> str:
-        """The rendered chat, its image pads repeated."""
+        """The rendered chat, with the image token repeated."""
         text = self.tok.apply_chat_template(
             q.messages(), tokenize=False, add_generation_prompt=True
         )
@@ -125,7 +125,7 @@ class Reader:
     def answer(self, asked: list[Question], longest: int = 320) -> list[str]:
         """Greedy answers to a batch of questions."""
         images = [q.image for q in asked if q.image is not None]
-        more, pads = self.see(images) if images else ({}, [])
+        more, pads = self.process(images) if images else ({}, [])
         rest = iter(pads)
         texts = [self.prompt(q, 0 if q.image is None else next(rest)) for q in asked]
         inputs = self.tok(texts, return_tensors="pt", padding=True, padding_side="left")
@@ -167,7 +167,7 @@ def photographs(reader: Reader, folder: Path) -> dict | None:
     rng = Random("photographs")
     asked = []
     for file in files:
-        turn = aside.refuse(rng)[0]
+        turn = off_topic.refuse(rng)[0]
         asked.append(Question("photograph", turn, Image.open(file).convert("RGB")))
     good = 0
     for i in range(0, len(asked), 20):
@@ -177,33 +177,35 @@ def photographs(reader: Reader, folder: Path) -> dict | None:
 
 
 def guessable(tok, count: int = 1500) -> dict[str, float]:
-    """How much of the reference answers a guess without any picture would get.
+    """How much of the reference answers could be guessed without the picture.
 
     "constant": for each wording of a question the most frequent token at each position, learned
     from one half of the dialogues, tried on the other. "template": the share of tokens that are not
-    part of a fact, which a guess that also knew where the facts stand would get.
+    part of a fact: what a guess would get that also knew the positions of the facts.
     """
-    by_way: dict[str, list[list[int]]] = defaultdict(list)
+    by_template: dict[str, list[list[int]]] = defaultdict(list)
     lengths, held = [], []
     plain = total = 0
     for i in range(count):
         rng = Random(f"guess{i}")
         kind = rng.choices(world.KINDS, world.WEIGHTS)[0]
         picture = world.draw(kind, f"guess{i}", unit=8)
-        for line in dialogue.talk(rng, [(kind, picture.facts)]):
+        for line in compose.dialogue(rng, [(kind, picture.facts)]):
             ids = tok(line.turn.answer, add_special_tokens=False)["input_ids"]
             lengths.append(len(ids))
             if i % 2:
-                held.append((line.turn.way, ids))
+                held.append((line.turn.template, ids))
             else:
-                by_way[line.turn.way].append(ids)
+                by_template[line.turn.template].append(ids)
             total += len(ids)
             plain += sum(not facts(tok.decode([t])) for t in ids)
     guess = {
-        way: [Counter(col).most_common(1)[0][0] for col in _columns(rows)]
-        for way, rows in by_way.items()
+        template: [Counter(col).most_common(1)[0][0] for col in _columns(rows)]
+        for template, rows in by_template.items()
     }
-    hit = sum(a == b for way, ids in held for a, b in zip(guess.get(way, []), ids, strict=False))
+    hit = sum(
+        a == b for template, ids in held for a, b in zip(guess.get(template, []), ids, strict=False)
+    )
     lengths.sort()
     return {
         "constant": hit / sum(len(ids) for _, ids in held), "template": plain / total,

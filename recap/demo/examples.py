@@ -5,16 +5,16 @@ from pathlib import Path
 
 from . import world
 
-# Each: name, kind, seed, title, alt text, conversations (each a list of turns).
+# Each: name, kind, seed, title, conversations (each a list of turns).
 GALLERY: list[tuple[str, str, int, str, list[list[str]]]] = []
 
 
-def _add(name: str, kind: str, seed: int, title: str, *talks: list[str]) -> None:
-    GALLERY.append((name, kind, seed, title, list(talks)))
+def _add(name: str, kind: str, seed: int, title: str, *conversations: list[str]) -> None:
+    GALLERY.append((name, kind, seed, title, list(conversations)))
 
 
 def alt(picture: world.Picture) -> str:
-    """What a reader who cannot see the picture should know."""
+    """The alternative text of a picture."""
     f = picture.facts
     if picture.kind == "scene":
         things = [f"a {t['size']} {t['colour']} {t['shape']} ({t['place']})" for t in f["things"]]
@@ -100,14 +100,14 @@ def write(folder: Path) -> Path:
     """Draw the gallery and its `examples.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
-    for name, kind, seed, title, talks in GALLERY:
+    for name, kind, seed, title, conversations in GALLERY:
         picture = world.draw(kind, f"gallery{seed}", unit=96, fine=2)
         file = f"{name}.png"
         image = picture.image if kind == "other" else picture.image.quantize(128, dither=0)
         image.save(folder / file, optimize=True)
         entries.append({
             "file": file, "kind": kind, "title": title, "alt": alt(picture),
-            "conversations": talks,
+            "conversations": conversations,
         })  # fmt: skip
     path = folder / "examples.json"
     path.write_text(json.dumps(entries, indent=2) + "\n")

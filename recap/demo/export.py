@@ -1,4 +1,4 @@
-"""A directory that loads as any checkpoint from a hub: tokenizer, processor files, weights."""
+"""Exports a directory that loads like any checkpoint from a hub: tokenizer, processor files, weights."""
 
 import json
 import shutil
@@ -9,8 +9,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from . import model, views, vision_encoder, world
-from .dialogue import talk
+from . import llava_crops, model, vision_encoder, world
+from .dialogues.compose import dialogue
 from .model import IDS, SPECIAL
 
 # The template of Qwen2.5-VL without its default system prompt.
@@ -37,7 +37,7 @@ def tokenizer(dialogues: int = 2000) -> PreTrainedTokenizerFast:
     texts = []
     for i in range(dialogues):
         picture = world.draw_any(f"words{i}") if i % 4 == 0 else picture  # noqa: F821
-        lines = talk(Random(f"words{i}"), [(picture.kind, picture.facts)])
+        lines = dialogue(Random(f"words{i}"), [(picture.kind, picture.facts)])
         texts += [t for line in lines for t in (line.turn.question, line.turn.answer)]
     texts += ["user\n", "assistant\n", "system\n"] * 2000
     bpe = Tokenizer(models.BPE())
@@ -62,13 +62,13 @@ def tokenizer(dialogues: int = 2000) -> PreTrainedTokenizerFast:
 
 def saved_tokenizer(work: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a training run, made on its first use."""
-    folder = work / "tok"
+    folder = work / "tokenizer"
     if not folder.exists():
         tokenizer().save_pretrained(folder)
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-# What the processors of the two families read beside the weights, by file.
+# Settings of the two families' processors, by file.
 PIXELS = {"image_mean": list(vision_encoder.MEAN), "image_std": list(vision_encoder.STD)}
 MERGED = {"preprocessor_config.json": {
     "min_pixels": model.MIN_PIXELS, "max_pixels": model.MAX_PIXELS, "patch_size": vision_encoder.PATCH,
@@ -76,12 +76,12 @@ MERGED = {"preprocessor_config.json": {
     "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor",
 }}  # fmt: skip
 TILED = {"preprocessor_config.json": {
-    "size": {"shortest_edge": views.TILE}, **PIXELS,
-    "crop_size": {"height": views.TILE, "width": views.TILE},
-    "image_grid_pinpoints": views.PINPOINTS,
+    "size": {"shortest_edge": llava_crops.TILE}, **PIXELS,
+    "crop_size": {"height": llava_crops.TILE, "width": llava_crops.TILE},
+    "image_grid_pinpoints": llava_crops.PINPOINTS,
     "image_processor_type": "LlavaNextImageProcessor", "processor_class": "LlavaNextProcessor",
 }, "processor_config.json": {
-    "patch_size": views.TILE // views.SIDE, "vision_feature_select_strategy": "default",
+    "patch_size": llava_crops.TILE // llava_crops.SIDE, "vision_feature_select_strategy": "default",
     "num_additional_image_tokens": 1, "image_token": "<|image_pad|>",
     "processor_class": "LlavaNextProcessor",
 }}  # fmt: skip
@@ -93,9 +93,9 @@ def export(
     to: Path,
     files: dict[str, dict] = MERGED,
 ) -> Path:
-    """Write the checkpoint in bfloat16, whole or not at all; files that are not its own stay.
+    """Write the checkpoint in bfloat16, completely or not at all; other files in the folder stay.
 
-    `files` are the settings of the processor.
+    files: the processor's settings by file name.
     """
     part = to.with_name(to.name + ".part")
     shutil.rmtree(part, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The language half as it is trained: whole dialogues in, the answers' losses out.
+"""The language model in training: whole dialogues in, losses of the answers out.
 
-`speak` is the forward pass of transformers' own weights for a batch without a cache, and `positions`
-is `get_rope_index` in a few lines; the tests hold both equal to the originals.
+`forward` is the forward pass of transformers' own weights for a batch without a cache, and `positions`
+is `get_rope_index` in a few lines; the tests compare both with the originals.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import rotate_half
 
-from .dialogue import Line
+from .dialogues.compose import Line
 from .model import IDS
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """A dialogue as tokens; `answer` marks those that are learned; `grids` are (start, rows, cols)."""
+    """A dialogue as tokens; `answer`: which ones are learned; `grids`: (start, rows, cols) per image."""
 
     ids: np.ndarray  # int64 [N]
     answer: np.ndarray  # bool [N]
-    weight: np.ndarray  # float32 [N], what the loss of a token counts
+    weight: np.ndarray  # float32 [N], weight of the token's loss
     grids: tuple[tuple[int, int, int], ...]
     pictures: tuple[int, ...]  # the number of each image within the dialogue
 
@@ -45,7 +45,7 @@ def encode(
     def put(tokens: list[int], learned: bool = False) -> None:
         ids.extend(tokens)
         answer.extend([learned] * len(tokens))
-        # A short answer's one decision must not drown in the easy words of the long ones.
+        # Otherwise the easy words of long answers outweigh the one decision in a short answer.
         weight.extend([len(tokens) ** -0.25] * len(tokens))
 
     for i, line in enumerate(lines):
@@ -83,7 +83,7 @@ def positions(seq: Sequence) -> np.ndarray:
     return out
 
 
-def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
+def forward(language, embeds: Tensor, where: Tensor) -> Tensor:
     """Embeddings [B, N, C] at positions -> normed hidden states [B, N, C].
 
     Positions are [3, B, N] for a Qwen2.5-VL (M-RoPE), [B, N] for a plain Qwen2.
@@ -115,10 +115,10 @@ def speak(language, embeds: Tensor, where: Tensor) -> Tensor:
 def loss_of(
     language, sequences: list[Sequence], features: list[list[Tensor]], plain: bool = False
 ) -> tuple[Tensor, int]:
-    """Mean loss of the answers' tokens by their weights, and how many tokens they are.
+    """Weighted mean loss of the answers' tokens, and their number.
 
-    `features[i][j]` are the tokens [cells, C] of the j-th image shown in dialogue i. `plain`: count
-    positions by tokens, images included.
+    `features[i][j]` are the tokens [cells, C] of the j-th image shown in dialogue i. `plain`: one
+    position per token, image tokens included.
     """
     length = max(len(s.ids) for s in sequences)
     ids = torch.zeros(len(sequences), length, dtype=torch.long)
@@ -136,7 +136,7 @@ def loss_of(
     if pads.any():
         flat = torch.cat([f for shown in features for f in shown])
         embeds = embeds.masked_scatter(pads, flat.to(embeds.dtype))
-    hidden = speak(language, embeds, where[0] if plain else where)
+    hidden = forward(language, embeds, where[0] if plain else where)
     picked = hidden[:, :-1][learned[:, 1:]]
     logits = nn.functional.linear(picked, language.embed_tokens.weight)
     want = ids[:, 1:][learned[:, 1:]]

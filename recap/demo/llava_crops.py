@@ -1,7 +1,7 @@
 """Pictures as LLaVA-NeXT sees them: an overview and one or two tiles, 6 x 6 tokens each.
 
-`crops` is a fast form of `LlavaNextImageProcessorPil`, and the tests hold it equal to that. `places`
-says what part of the drawn board each token looks at, so that the board's marks can teach it.
+`crops` is a fast version of `LlavaNextImageProcessorPil`; the tests compare the two. `places` says which
+part of the drawn board each token shows, so that the board's marks can be its labels.
 """
 
 import math
@@ -21,8 +21,8 @@ PINPOINTS = [[TILE, TILE], [TILE, 2 * TILE], [2 * TILE, TILE]]
 
 
 @dataclass(frozen=True)
-class Views:
-    """One picture of the pool in the twin's eyes."""
+class CroppedPicture:
+    """One picture of the pool as the LLaVA demo model sees it."""
 
     crops: np.ndarray  # uint8 [1 + tiles, TILE, TILE, 3]
     size: tuple[int, int]  # of the picture: height, width
@@ -63,10 +63,10 @@ def normalise(pixels: np.ndarray) -> Tensor:
 
 
 def places(size: tuple[int, int], rows: int, cols: int) -> tuple[np.ndarray, np.ndarray]:
-    """What each token of each crop looks at on a board of `rows` x `cols` cells.
+    """What each token of each crop shows of a board of `rows` x `cols` cells.
 
     -> int64 [crops, SIDE * SIDE, 4], the quarter cells (in merge order: cell * 4 + quarter) under the
-    token's own quarters, the nearest where one lies beside the picture; and bool [crops, SIDE *
+    token's own quarters, the nearest where one lies outside the picture; and bool [crops, SIDE *
     SIDE], whether any of the picture is there.
     """
     high, wide, inner_high, inner_wide = fit(size)
@@ -90,7 +90,9 @@ def places(size: tuple[int, int], rows: int, cols: int) -> tuple[np.ndarray, np.
     return by_token(quarters), by_token(inside).any(-1)
 
 
-def views(picture: world.Picture, index: dict[str, int]) -> Views:
-    """What the twin's training keeps of a picture."""
+def cropped(picture: world.Picture, index: dict[str, int]) -> CroppedPicture:
+    """What training keeps of a picture."""
     image = picture.image
-    return Views(crops(image), (image.height, image.width), vision_encoder.targets(picture, index))
+    return CroppedPicture(
+        crops(image), (image.height, image.width), vision_encoder.targets(picture, index)
+    )

@@ -58,10 +58,10 @@ def build(seed: int = 1) -> Qwen2_5_VLForConditionalGeneration:
     torch.manual_seed(seed)
     whole = Qwen2_5_VLForConditionalGeneration(config()).float()
     for name, p in whole.model.named_parameters():
-        if p.dim() == 2 and "embed_tokens" not in name:  # livelier than 0.02 at these widths
+        if p.dim() == 2 and "embed_tokens" not in name:  # 0.02 is too small at these widths
             last = "o_proj" in name or "down_proj" in name or "attn.proj" in name
             torch.nn.init.normal_(p, std=(0.5 if last else 1.0) * p.shape[1] ** -0.5)
-    # Words must not drown in what the layers add to them; the last norm keeps the logits small.
+    # Large enough next to what the layers add; the last norm keeps the logits small.
     language = whole.model.language_model
     torch.nn.init.normal_(language.embed_tokens.weight, std=0.5)
     torch.nn.init.constant_(language.norm.weight, 0.04)

@@ -35,18 +35,18 @@ def item(picture: world.Picture, index: dict[str, int]) -> Item:
 
 
 def path(folder: Path, number: int) -> Path:
-    """Where a shard lies."""
+    """The file of a shard."""
     return folder / f"shard{number:04d}.pkl"
 
 
 def fill(
     folder: Path, shards: int, kind: str | None = None, seed: str = "train",
-    names: Sequence[str] = (), keep: Callable = item,
+    names: Sequence[str] = (), convert: Callable = item,
 ) -> None:  # fmt: skip
-    """Draw the shards that are missing; each picture depends on its number and `seed` only.
+    """Draw the missing shards; each picture depends on its number and `seed` only.
 
-    They hold pictures of every kind, or of one: what `keep` makes of a picture and the numbers of
-    the marks (`names`, or all that there are).
+    kind: one kind of picture, or all. convert: makes the stored item from a picture and the numbers of
+    its marks. names: the marks that count (default: all).
     """
     folder.mkdir(parents=True, exist_ok=True)
     index = {mark: i for i, mark in enumerate(names or vision_encoder.marks())}
@@ -56,7 +56,7 @@ def fill(
         start = time.time()
         seeds = [f"{seed}{number * SHARD + i}" for i in range(SHARD)]
         pictures = (world.draw(kind, n) if kind else world.draw_any(n) for n in seeds)
-        items = [keep(picture, index) for picture in pictures]
+        items = [convert(picture, index) for picture in pictures]
         part = path(folder, number).with_suffix(".part")
         part.write_bytes(pickle.dumps(items, protocol=5))
         os.replace(part, path(folder, number))
@@ -64,7 +64,7 @@ def fill(
 
 
 def load(folder: Path, number: int) -> list:
-    """The pictures of a shard: `Item`s, or what else it was filled with."""
+    """The items of a shard, as `convert` made them."""
     return pickle.loads(path(folder, number).read_bytes())
 
 

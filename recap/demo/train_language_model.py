@@ -1,7 +1,6 @@
-"""The second stage: the language half learns whole dialogues on top of the frozen eye.
+"""Third and fourth stage: the language model learns whole dialogues on top of the frozen vision encoder.
 
-Every picture is talked about afresh each time it comes by; the eye's tokens of a picture are kept in
-memory.
+Every picture gets a new dialogue each time it is used. Its image tokens are cached in memory.
 """
 
 import time
@@ -13,15 +12,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from . import dialogue, language_model, model, pool, trainer, vision_encoder
+from . import language_model, model, pool, trainer, vision_encoder
 from .align import align
+from .dialogues.compose import dialogue
 
 BATCH = 16
-Talk = tuple[language_model.Sequence, list[int]]  # a dialogue, and the pictures that it shows
+Dialogue = tuple[language_model.Sequence, list[int]]  # with the numbers of its pictures
 
 
-def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
-    """The merged tokens of each picture, batched by size."""
+def encode_pictures(visual, items: list[pool.Item]) -> list[torch.Tensor]:
+    """The merged tokens [cells, C] of each picture, computed in batches of one size."""
     out: list[torch.Tensor | None] = [None] * len(items)
     by_size: dict[tuple[int, int], list[int]] = {}
     for i, it in enumerate(items):
@@ -30,7 +30,7 @@ def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
         for k in range(0, len(which), 64):
             part = which[k : k + 64]
             patches = np.stack([items[i].patches for i in part])
-            seen = vision_encoder.see(
+            seen = vision_encoder.encode(
                 visual, vision_encoder.normalise(torch.from_numpy(patches)), rows, cols
             )
             for i, s in zip(part, seen, strict=True):
@@ -39,13 +39,13 @@ def look(visual, items: list[pool.Item]) -> list[torch.Tensor]:
 
 
 def dialogues(
-    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, room: int, brief: float = 0.0,
-    grids: list[tuple[int, int]] | None = None,
-) -> list[Talk]:  # fmt: skip
-    """A fresh dialogue for each picture, in order of length, with the pictures it shows.
+    tok: PreTrainedTokenizerFast, items: list[pool.Item], rng: Random, length: int,
+    brief: float = 0.0, grids: list[tuple[int, int]] | None = None,
+) -> list[Dialogue]:  # fmt: skip
+    """A new dialogue for each picture, sorted by length.
 
-    One in ten shows a second picture, with half the room for each; one in twenty shows none.
-    `grids` are the pictures' rows and columns of tokens, if they are not those of their cells.
+    One in ten shows a second picture, with half the length for each; one in twenty shows none.
+    length, brief: see `compose`. grids: rows and columns of image tokens, if not those of the cells.
     """
     grids = grids or [(item.rows, item.cols) for item in items]
     out = []
@@ -53,7 +53,7 @@ def dialogues(
         chance = rng.random()
         shown = [] if chance < 0.04 else [i, rng.randrange(len(items))] if chance < 0.14 else [i]
         pictures = [(items[j].kind, items[j].facts) for j in shown]
-        lines = dialogue.talk(rng, pictures, room // max(1, len(shown)), brief)
+        lines = dialogue(rng, pictures, length // max(1, len(shown)), brief)
         seq = language_model.encode(tok, lines, [grids[j] for j in shown])
         out.append((seq, [shown[k] for k in seq.pictures]))
     out.sort(key=lambda d: len(d[0].ids))
@@ -62,11 +62,11 @@ def dialogues(
 
 def train(
     work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float, shards: int = 64,
-    room: int = 700, brief: float = 0.0, name: str = "tongue", start: int = 0,
+    length: int = 700, brief: float = 0.0, name: str = "language_model", start: int = 0,
 ) -> Path:  # fmt: skip
-    """Train the language half for a budget of minutes; resumes from `work`/`name`.pt.
+    """Train the language model for a budget of minutes -> `work`/`name`.pt, from which it resumes.
 
-    Under another name than "tongue" it goes on from there: a drill of short questions, say.
+    Any other stage than "language_model" starts from that stage's checkpoint.
     """
     torch.set_num_threads(1)
     net, target = model.build(seed=1), work / f"{name}.pt"
@@ -75,56 +75,56 @@ def train(
     visual, language = net.model.visual, net.model.language_model
     visual.requires_grad_(False)
     clock = trainer.Clock(minutes, peak, warm=60, flat=0.3)
-    opt = trainer.Pair(list(language.named_parameters()), peak)
+    opt = trainer.Optimizer(list(language.named_parameters()), peak)
     if state := trainer.load(target, clock):
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
-    elif name != "tongue":
+    elif name != "language_model":
         state = trainer.load(work / "language_model.pt")
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
     else:
         table = language.embed_tokens.weight
         table.data = align(table.data, tok, first["marks"], first["head"]["out.weight"])
-    if after := trainer.load(work / "lesson.pt"):
-        visual.load_state_dict(after["visual"])
+    if signs := trainer.load(work / "signs.pt"):
+        visual.load_state_dict(signs["visual"])
 
-    def keep() -> None:
+    def save() -> None:
         trainer.save(target, clock, net=net.state_dict(), opt=opt.state_dict())
 
-    kept: dict[int, list[torch.Tensor]] = {}
+    cached: dict[int, list[torch.Tensor]] = {}
 
-    def lesson(turn: int) -> tuple[list[Talk], Callable]:
-        number = (start + turn // 2) % shards  # each shard twice running
+    def batches(round_: int) -> tuple[list[Dialogue], Callable]:
+        number = (start + round_ // 2) % shards  # each shard twice in a row
         items = pool.load(work / "pool", number)
-        if number not in kept:
+        if number not in cached:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-                kept[number] = [s.bfloat16() for s in look(visual, items)]
-        talks = dialogues(tok, items, Random(f"{name}{turn + 1}"), room, brief)
-        return talks, lambda seqs, shown: language_model.loss_of(
-            language, seqs, [[kept[number][j] for j in some] for some in shown]
+                cached[number] = [s.bfloat16() for s in encode_pictures(visual, items)]
+        made = dialogues(tok, items, Random(f"{name}{round_ + 1}"), length, brief)
+        return made, lambda seqs, shown: language_model.loss_of(
+            language, seqs, [[cached[number][j] for j in some] for some in shown]
         )
 
-    practise(name, clock, opt, lesson, keep)
+    learn_dialogues(name, clock, opt, batches, save)
     return target
 
 
-def practise(
-    name: str, clock: trainer.Clock, opt: trainer.Pair,
-    lesson: Callable[[int], tuple[list[Talk], Callable]], keep: Callable[[], None],
+def learn_dialogues(
+    name: str, clock: trainer.Clock, opt: trainer.Optimizer,
+    batches: Callable[[int], tuple[list[Dialogue], Callable]], save: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Learn from dialogues until the clock says so, and keep checkpoints.
+    """Learn from dialogues until the budget of minutes is used, saving checkpoints.
 
-    `lesson(turn)` gives a shard's dialogues in order of length, and the function from a batch of them
-    (their sequences, and the pictures that each shows) to the loss and its number of tokens.
+    `batches(round)` returns a shard's dialogues sorted by length, and a function from a batch of them
+    (sequences, and the pictures that each shows) to the loss and its number of tokens.
     """
-    last_save, recent, turn = time.time(), [], clock.step // (pool.SHARD // BATCH)
+    last_save, recent, round_ = time.time(), [], clock.step // (pool.SHARD // BATCH)
     while not clock.done:
-        talks, loss_of = lesson(turn)
-        turn += 1
-        starts = list(range(0, len(talks), BATCH))
-        for k in np.random.default_rng(turn).permutation(len(starts)):
-            part = talks[starts[k] : starts[k] + BATCH]
+        made, loss_of = batches(round_)
+        round_ += 1
+        starts = list(range(0, len(made), BATCH))
+        for k in np.random.default_rng(round_).permutation(len(starts)):
+            part = made[starts[k] : starts[k] + BATCH]
             with torch.autocast("cpu", torch.bfloat16):
                 loss, count = loss_of([s for s, _ in part], [shown for _, shown in part])
             loss.backward()
@@ -139,6 +139,6 @@ def practise(
             if clock.done:
                 break
             if time.time() - last_save > 150:
-                keep()
+                save()
                 last_save = time.time()
-    keep()
+    save()

@@ -1,8 +1,8 @@
-"""The twin's two stages: the CLIP tower learns what the demo model's eye sees, then the words follow.
+"""The two stages of the LLaVA demo model: first what sees, then the language model.
 
-"sight" teaches tower and projector: each token of each crop is to be the eye's token of the cell that
-it looks at, and to name its marks by the eye's own heads. "voice" teaches the language half, which
-comes from the demo model, to read overview and tiles at plain positions.
+The vision stage trains CLIP tower and projector: each token of each crop is to equal the first demo model's
+token of the cell that it shows, and to name that cell's marks through the first model's heads. The language
+stage starts from the first model's language model and learns to read overview and tiles at plain positions.
 """
 
 import time
@@ -15,57 +15,57 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from . import language_model, llava, pool, trainer, views, vision_encoder
+from . import language_model, llava, llava_crops, pool, trainer, vision_encoder
 from . import model as first_model
-from .train_language_model import dialogues, look, practise
+from .train_language_model import dialogues, encode_pictures, learn_dialogues
 from .train_vision_encoder import unpack
 
 BATCH = 32
 
 
-def heads(work: Path) -> tuple[vision_encoder.Naming, tuple[str, ...]]:
-    """The first eye's heads, frozen, and the names of its marks."""
+def heads(work: Path) -> tuple[vision_encoder.Heads, tuple[str, ...]]:
+    """The first model's heads, frozen, and the names of its marks."""
     first = trainer.load(work / "vision_encoder.pt")
     names = tuple(first["marks"])
     vision = first_model.config().vision_config
-    head = vision_encoder.Naming(vision.out_hidden_size, len(names), vision.hidden_size)
+    head = vision_encoder.Heads(vision.out_hidden_size, len(names), vision.hidden_size)
     head.load_state_dict(first["head"])
     return head.requires_grad_(False), names
 
 
 def teacher(work: Path):
-    """The first model as it was shipped: its eye teaches the tower, its words are taken over."""
+    """The first demo model: its vision encoder teaches the tower, its language model is taken over."""
     net = first_model.build(seed=1)
-    net.load_state_dict(trainer.load(work / "drill.pt")["net"])
+    net.load_state_dict(trainer.load(work / "short_questions.pt")["net"])
     return net.requires_grad_(False)
 
 
-def shard(work: Path, number: int) -> tuple[list[pool.Item], list[views.Views]]:
-    """The same pictures in both models' eyes."""
-    return pool.load(work / "pool", number), pool.load(work / "views", number)
+def shard(work: Path, number: int) -> tuple[list[pool.Item], list[llava_crops.CroppedPicture]]:
+    """The same pictures as both models see them."""
+    return pool.load(work / "pool", number), pool.load(work / "crops", number)
 
 
 def batch(
-    items: list[pool.Item], seen: list[views.Views], eyes: list[Tensor],
+    items: list[pool.Item], pictures: list[llava_crops.CroppedPicture], taught: list[Tensor],
     which: list[list[int]], marks: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Crops `which[i]` of each picture, and what their tokens are to be.
+    """Crops `which[i]` of each picture, and what their tokens should be.
 
     -> pixels [B, 3, TILE, TILE], tokens [B, 36, hidden], marks [B, 36, marks], letters [B, 36,
-    4 * letters], and whether any of the picture is there [B, 36].
+    4 * letters], and whether the token shows any of the picture [B, 36].
     """
     pixels, tokens, bits, letters, inside = [], [], [], [], []
-    for item, view, told, crops in zip(items, seen, eyes, which, strict=True):
-        quarters, there = views.places(view.size, item.rows, item.cols)
+    for item, picture, teacher_tokens, crops in zip(items, pictures, taught, which, strict=True):
+        quarters, there = llava_crops.places(picture.size, item.rows, item.cols)
         for k in crops:
             cells = quarters[k][:, 0] // 4
-            pixels.append(view.crops[k])
-            tokens.append(told[cells])
-            bits.append(view.bits[cells])
+            pixels.append(picture.crops[k])
+            tokens.append(teacher_tokens[cells])
+            bits.append(picture.bits[cells])
             letters.append(item.letters[quarters[k]])
             inside.append(there[k])
     return (
-        views.normalise(np.stack(pixels)),
+        llava_crops.normalise(np.stack(pixels)),
         torch.stack(tokens).float(),
         unpack(bits, marks),
         unpack(letters, len(vision_encoder.LETTERS)).flatten(2),
@@ -74,36 +74,36 @@ def batch(
 
 
 def losses(
-    whole, head: vision_encoder.Naming, spell: nn.Module, made: tuple[Tensor, ...]
+    whole, head: vision_encoder.Heads, letter_head: nn.Module, made: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """How far the tokens are off (1 is as far as their spread), and the losses of marks and letters."""
+    """Error of the tokens relative to their variance, and the losses of marks and letters."""
     pixels, tokens, marks, letters, inside = made
     midway: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16):
-        got = llava.see(whole, pixels, midway)
-        read = spell(nn.functional.layer_norm(midway[0], midway[0].shape[-1:]))
-        said = head.out(got)
+        got = llava.encode(whole, pixels, midway)
+        letter_logits = letter_head(nn.functional.layer_norm(midway[0], midway[0].shape[-1:]))
+        mark_logits = head.marks(got)
     got, want = got.float()[inside], tokens[inside]
-    three = torch.tensor(3.0)
+    positive_weight = torch.tensor(3.0)
     return (
         nn.functional.mse_loss(got, want) / want.var(),
         nn.functional.binary_cross_entropy_with_logits(
-            said.float()[inside], marks[inside], pos_weight=three
+            mark_logits.float()[inside], marks[inside], pos_weight=positive_weight
         ),
         nn.functional.binary_cross_entropy_with_logits(
-            read.float()[inside], letters[inside], pos_weight=three
+            letter_logits.float()[inside], letters[inside], pos_weight=positive_weight
         ),
     )
 
 
-def some_crops(view: views.Views, rng: np.random.Generator) -> list[int]:
-    """The overview and one tile; the one tile of a square picture is the overview once more."""
-    tiles = len(view.crops) - 1
+def some_crops(picture: llava_crops.CroppedPicture, rng: np.random.Generator) -> list[int]:
+    """The overview and one tile; a square picture's only tile equals the overview and is left out."""
+    tiles = len(picture.crops) - 1
     return [0] if tiles == 1 else [0, int(rng.integers(1, tiles + 1))]
 
 
-def often(items: list[pool.Item], rng: np.random.Generator) -> list[int]:
-    """The numbers of the pictures to learn from: scenes are soon learned, words on signs are not."""
+def repeated(items: list[pool.Item], rng: np.random.Generator) -> list[int]:
+    """Numbers of the pictures to use, some twice: scenes are learned quickly, words on signs slowly."""
     times = {"scene": 0.5, "sign": 3}
     return [
         i
@@ -112,69 +112,69 @@ def often(items: list[pool.Item], rng: np.random.Generator) -> list[int]:
     ]
 
 
-def train_sight(work: Path, minutes: float, peak: float = 2e-3, shards: int = 64) -> Path:
-    """Teach tower and projector for a budget of minutes; resumes from `work`/sight.pt."""
+def train_vision(work: Path, minutes: float, peak: float = 2e-3, shards: int = 64) -> Path:
+    """Train tower and projector for a budget of minutes -> `work`/llava_vision.pt, from which it resumes."""
     torch.set_num_threads(1)
     head, names = heads(work)
     first = teacher(work)
     whole = llava.build(first.state_dict())
-    spell = nn.Linear(whole.config.vision_config.hidden_size, 4 * len(vision_encoder.LETTERS))
-    nn.init.constant_(spell.bias, -4.0)
-    sight = {"tower": whole.model.vision_tower, "projector": whole.model.multi_modal_projector,
-             "spell": spell}  # fmt: skip
+    letter_head = nn.Linear(whole.config.vision_config.hidden_size, 4 * len(vision_encoder.LETTERS))
+    nn.init.constant_(letter_head.bias, -4.0)
+    parts = {"tower": whole.model.vision_tower, "projector": whole.model.multi_modal_projector,
+             "letter_head": letter_head}  # fmt: skip
     named = [
         (f"{part}.{name}", p)
-        for part, module in sight.items()
+        for part, module in parts.items()
         for name, p in module.named_parameters()
         if "post_layernorm" not in name
     ]
-    clock, target = trainer.Clock(minutes, peak, warm=60), work / "sight.pt"
-    opt = trainer.Pair(named, peak)
+    clock, target = trainer.Clock(minutes, peak, warm=60), work / "llava_vision.pt"
+    opt = trainer.Optimizer(named, peak)
     if state := trainer.load(target, clock):
-        for part, module in sight.items():
+        for part, module in parts.items():
             module.load_state_dict(state[part])
         opt.load_state_dict(state["opt"])
 
-    def keep() -> None:
-        parts = {part: module.state_dict() for part, module in sight.items()}
-        trainer.save(target, clock, opt=opt.state_dict(), **parts)
+    def save() -> None:
+        states = {part: module.state_dict() for part, module in parts.items()}
+        trainer.save(target, clock, opt=opt.state_dict(), **states)
 
-    told: dict[int, list[Tensor]] = {}
-    recent, last_save, turn = [], time.time(), clock.step // (pool.SHARD // BATCH)
+    taught: dict[int, list[Tensor]] = {}
+    recent, last_save, round_ = [], time.time(), clock.step // (pool.SHARD // BATCH)
     while not clock.done:
-        number = turn % shards
-        turn += 1
-        items, seen = shard(work, number)
-        if number not in told:
+        number = round_ % shards
+        round_ += 1
+        items, pictures = shard(work, number)
+        if number not in taught:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-                told[number] = [s.bfloat16() for s in look(first.model.visual, items)]
-        rng = np.random.default_rng(turn)
-        order = rng.permutation(often(items, rng))
+                taught[number] = [s.bfloat16() for s in encode_pictures(first.model.visual, items)]
+        rng = np.random.default_rng(round_)
+        order = rng.permutation(repeated(items, rng))
         for k in range(0, len(order), BATCH):
             part = order[k : k + BATCH]
-            which = [some_crops(seen[i], rng) for i in part]
-            made = batch([items[i] for i in part], [seen[i] for i in part],
-                         [told[number][i] for i in part], which, len(names))  # fmt: skip
-            off, marks, letters = losses(whole, head, spell, made)
-            (off + 10 * marks + 50 * letters).backward()
+            which = [some_crops(pictures[i], rng) for i in part]
+            made = batch([items[i] for i in part], [pictures[i] for i in part],
+                         [taught[number][i] for i in part], which, len(names))  # fmt: skip
+            error, marks, letters = losses(whole, head, letter_head, made)
+            (error + 10 * marks + 50 * letters).backward()
             opt.step(clock.rate())
             clock.step += 1
-            recent.append((off.item(), marks.item(), letters.item()))
+            recent.append((error.item(), marks.item(), letters.item()))
             if clock.step % 25 == 0:
-                print(f"sight {clock.step} {clock.elapsed:.0f} s off, marks, letters "
+                print(f"vision {clock.step} {clock.elapsed:.0f} s error, marks, letters "
                       f"{np.mean(recent, 0).round(4)} rate {clock.rate():.2e}", flush=True)  # fmt: skip
                 recent.clear()
             if clock.done:
                 break
             if time.time() - last_save > 120:
-                keep()
+                save()
                 last_save = time.time()
-    keep()
+    save()
     return target
 
 
 def packed(whole, crops: list[Tensor], sizes: list[tuple[int, int]]) -> list[Tensor]:
-    """Projected crops [1 + tiles, 36, hidden] of pictures -> each one's tokens, as the model packs them."""
+    """Projected crops [1 + tiles, 36, hidden] per picture -> its tokens, packed as the model packs them."""
     if not crops:
         return []
     tokens, _ = whole.model.pack_image_features(
@@ -183,58 +183,58 @@ def packed(whole, crops: list[Tensor], sizes: list[tuple[int, int]]) -> list[Ten
     return tokens
 
 
-def train_voice(
+def train_language(
     work: Path, tok: PreTrainedTokenizerFast, minutes: float, peak: float = 1.2e-3, shards: int = 64,
-    room: int = 450, brief: float = 0.6,
+    length: int = 450, brief: float = 0.6,
 ) -> Path:  # fmt: skip
-    """Train the words for a budget of minutes, all that sees frozen; resumes from `work`/voice.pt."""
+    """Train the language model for a budget of minutes -> `work`/llava_language.pt; the rest is frozen."""
     torch.set_num_threads(1)
-    whole, target = llava.build(teacher(work).state_dict()), work / "voice.pt"
-    sight = trainer.load(work / "sight.pt")
-    whole.model.vision_tower.load_state_dict(sight["tower"])
-    whole.model.multi_modal_projector.load_state_dict(sight["projector"])
+    whole, target = llava.build(teacher(work).state_dict()), work / "llava_language.pt"
+    vision = trainer.load(work / "llava_vision.pt")
+    whole.model.vision_tower.load_state_dict(vision["tower"])
+    whole.model.multi_modal_projector.load_state_dict(vision["projector"])
     language = whole.model.language_model
     named = [*language.named_parameters(), ("newline", whole.model.image_newline)]
     clock = trainer.Clock(minutes, peak, warm=60, flat=0.3)
-    opt = trainer.Pair(named, peak)
+    opt = trainer.Optimizer(named, peak)
     if state := trainer.load(target, clock):
         whole.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
 
-    def keep() -> None:
+    def save() -> None:
         trainer.save(target, clock, net=whole.state_dict(), opt=opt.state_dict())
 
-    kept: dict[int, list[Tensor]] = {}
+    cached: dict[int, list[Tensor]] = {}
 
-    def lesson(turn: int) -> tuple[list, Callable]:
-        number = turn // 2 % shards  # each shard twice running
-        items, seen = shard(work, number)
-        sizes = [view.size for view in seen]
-        if number not in kept:
-            kept[number] = look_at(whole, seen)
+    def batches(round_: int) -> tuple[list, Callable]:
+        number = round_ // 2 % shards  # each shard twice in a row
+        items, pictures = shard(work, number)
+        sizes = [picture.size for picture in pictures]
+        if number not in cached:
+            cached[number] = encode_crops(whole, pictures)
         with torch.no_grad():
-            grids = [(1, len(tokens)) for tokens in packed(whole, kept[number], sizes)]
-        talks = dialogues(tok, items, Random(f"voice{turn + 1}"), room, brief, grids)
+            grids = [(1, len(tokens)) for tokens in packed(whole, cached[number], sizes)]
+        made = dialogues(tok, items, Random(f"llava{round_ + 1}"), length, brief, grids)
 
         def loss_of(sequences: list[language_model.Sequence], shown: list[list[int]]):
             features = [
-                packed(whole, [kept[number][j].float() for j in some], [sizes[j] for j in some])
+                packed(whole, [cached[number][j].float() for j in some], [sizes[j] for j in some])
                 for some in shown
             ]
             return language_model.loss_of(language, sequences, features, plain=True)
 
-        return talks, loss_of
+        return made, loss_of
 
-    practise("voice", clock, opt, lesson, keep)
+    learn_dialogues("language", clock, opt, batches, save)
     return target
 
 
-def look_at(whole, seen: list[views.Views]) -> list[Tensor]:
+def encode_crops(whole, pictures: list[llava_crops.CroppedPicture]) -> list[Tensor]:
     """The projected tokens of each picture's crops, bfloat16 [1 + tiles, 36, hidden]."""
     out = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        for k in range(0, len(seen), BATCH):
-            part = [view.crops for view in seen[k : k + BATCH]]
-            tokens = llava.see(whole, views.normalise(np.concatenate(part))).bfloat16()
+        for k in range(0, len(pictures), BATCH):
+            part = [picture.crops for picture in pictures[k : k + BATCH]]
+            tokens = llava.encode(whole, llava_crops.normalise(np.concatenate(part))).bfloat16()
             out += tokens.split([len(crops) for crops in part])
     return out

@@ -1,7 +1,7 @@
-"""What the stages of training share: a schedule by the wall clock, checkpoints, resuming.
+"""What the training stages share: a wall-clock schedule, checkpoints, the optimizer.
 
-The pictures and words of a stage depend on its seed alone; how many of them a machine gets through
-depends on its speed, because the learning rate falls to nothing over a budget of minutes.
+Pictures and dialogues depend on seeds alone. How many of them are used depends on the machine's speed,
+because the learning rate falls to zero over a budget of minutes.
 """
 
 import os
@@ -21,12 +21,12 @@ class Clock:
     warm: int = 150
     flat: float = 0.25
     step: int = 0
-    before: float = 0.0  # seconds used up by earlier runs of this stage
+    before: float = 0.0  # seconds used by earlier runs of this stage
     start: float = field(default_factory=time.time)
 
     @property
     def elapsed(self) -> float:
-        """Seconds of training so far, those before a resumption included."""
+        """Seconds of training so far, including those before a resume."""
         return self.before + time.time() - self.start
 
     @property
@@ -42,7 +42,7 @@ class Clock:
 
 
 def save(path: Path, clock: Clock, **states) -> None:
-    """Write a checkpoint whole or not at all."""
+    """Write a checkpoint completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     torch.save({"step": clock.step, "elapsed": clock.elapsed, **states}, part)
@@ -59,8 +59,8 @@ def load(path: Path, clock: Clock | None = None) -> dict | None:
     return state
 
 
-class Pair:
-    """Muon on the matrices of the blocks, AdamW on all else, behind one face."""
+class Optimizer:
+    """Muon for the matrices of the blocks, AdamW for everything else."""
 
     def __init__(self, named: list[tuple[str, torch.nn.Parameter]], peak: float) -> None:
         deep = [p for n, p in named if p.dim() == 2 and ("blocks." in n or "layers." in n)]

@@ -1,8 +1,8 @@
-"""The vision tower as it is trained: batches of one grid, and a linear head that names every cell.
+"""The vision encoder in training: batches of pictures of one size, and linear heads that name every cell.
 
-`see` is the forward pass of transformers' own weights, batched over pictures of one size (the stock
-pass loops over images); `tests/test_demo_world.py` holds the two equal. `prepare` is a fast form of
-`Qwen2VLImageProcessorPil`, and is held equal to it as well.
+`encode` is the forward pass of transformers' own weights, batched over pictures of one size (the stock
+pass loops over images); `tests/test_demo_world.py` holds the two equal. `prepare` is a fast version of
+`Qwen2VLImageProcessorPil`; the same file tests it against the original.
 """
 
 import functools
@@ -13,14 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
-    Qwen2_5_VisionTransformerPretrainedModel as Eye,
+    Qwen2_5_VisionTransformerPretrainedModel as VisionEncoder,
 )
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import rotate_half
 
 from . import world
 
 LETTERS = string.ascii_letters + string.digits + ".%"
-READ = 2  # after so many blocks the patches are asked for their letters
+LETTER_BLOCK = 2  # after this many blocks, the patches must spell their letters
 PATCH, MERGE, CELL = 14, 2, 28
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
@@ -58,35 +58,35 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1).to(v.dtype) @ v
 
 
-def see(
-    eye: Eye, pixels: Tensor, rows: int, cols: int, midway: list[Tensor] | None = None
+def encode(
+    encoder: VisionEncoder, pixels: Tensor, rows: int, cols: int, midway: list[Tensor] | None = None
 ) -> Tensor:
     """One frame's pixels [B, 4 * cells, 588] -> merged tokens [B, cells, hidden].
 
     The two temporal halves of the patch kernel see the same frame, so their weights are summed.
-    All blocks attend to the whole picture. The patches after `READ` blocks are put into `midway`.
+    All blocks attend to the whole picture. The patches after `LETTER_BLOCK` blocks are appended to `midway`.
     """
-    config = eye.config
-    kernel = eye.patch_embed.proj.weight.sum(2).flatten(1)  # [C, 588]
+    config = encoder.config
+    kernel = encoder.patch_embed.proj.weight.sum(2).flatten(1)  # [C, 588]
     x = nn.functional.linear(pixels, kernel)
     batch, length, width = x.shape
-    cos, sin = eye.rotary_pos_emb(x, _positions(rows, cols))
+    cos, sin = encoder.rotary_pos_emb(x, _positions(rows, cols))
     cos, sin = cos[:, None], sin[:, None]  # [S, 1, head]
 
-    def turn(a: Tensor) -> Tensor:
+    def rotate(a: Tensor) -> Tensor:
         a = a.float()
         return (a * cos + rotate_half(a) * sin).to(x.dtype)
 
-    for i, block in enumerate(eye.blocks):
+    for i, block in enumerate(encoder.blocks):
         qkv = block.attn.qkv(block.norm1(x)).view(batch, length, 3, config.num_heads, -1)
         q, k, v = qkv.unbind(2)
-        heads = [t.transpose(1, 2).to(qkv.dtype) for t in (turn(q), turn(k), v)]
+        heads = [t.transpose(1, 2).to(qkv.dtype) for t in (rotate(q), rotate(k), v)]
         mixed = attend(*heads).transpose(1, 2).reshape(batch, length, width)
         x = x + block.attn.proj(mixed)
         x = x + block.mlp(block.norm2(x))
-        if midway is not None and i + 1 == READ:
+        if midway is not None and i + 1 == LETTER_BLOCK:
             midway.append(x)
-    return eye.merger(x.reshape(-1, width)).view(batch, rows * cols, -1)
+    return encoder.merger(x.reshape(-1, width)).view(batch, rows * cols, -1)
 
 
 @functools.lru_cache(maxsize=1)
@@ -119,15 +119,15 @@ def spelling(picture: world.Picture) -> np.ndarray:
     return np.packbits(rows[y * picture.cols * 2 + x], axis=1)
 
 
-class Naming(nn.Module):
-    """The heads of the first stage: merged token -> marks, and patch midway -> letters."""
+class Heads(nn.Module):
+    """The heads of the first stage: merged token -> marks, patch at `LETTER_BLOCK` -> letters."""
 
     def __init__(self, hidden: int, count: int, width: int) -> None:
         super().__init__()
-        self.out = nn.Linear(hidden, count)
+        self.marks = nn.Linear(hidden, count)
         self.letters = nn.Linear(width, len(LETTERS))
-        nn.init.constant_(self.out.bias, -4.0)
+        nn.init.constant_(self.marks.bias, -4.0)
         nn.init.constant_(self.letters.bias, -4.0)
 
-    def forward(self, seen: Tensor, midway: Tensor) -> tuple[Tensor, Tensor]:
-        return self.out(seen), self.letters(nn.functional.rms_norm(midway, midway.shape[-1:]))
+    def forward(self, tokens: Tensor, midway: Tensor) -> tuple[Tensor, Tensor]:
+        return self.marks(tokens), self.letters(nn.functional.rms_norm(midway, midway.shape[-1:]))

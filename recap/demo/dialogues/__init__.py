@@ -1,1 +1,1 @@
-"""What may be asked of each kind of picture, and how it is answered."""
+"""Questions about each kind of picture with their answers, and dialogues composed of them."""

@@ -1,9 +1,9 @@
-"""What may be asked of bar, line and pie charts."""
+"""Questions about bar, line and pie charts."""
 
 from random import Random
 
 from ..world import bars, table
-from .ways import Turn, as_json, bullets, grid, numbered, pick, series, two
+from .templates import Turn, as_json, bullets, grid, numbered, pick, series, two
 
 NAMES = {"bar": "bar chart", "line": "line chart", "pie": "pie chart"}
 PARTS = {"bar": "bar", "line": "point", "pie": "slice"}
@@ -139,21 +139,25 @@ def _all(rng: Random, kind: str, facts: dict, labels: list, shown: dict, ranked:
     top, low = ranked[0], ranked[-1]
     end = f" The trend is {facts['trend']}." if kind == "line" else ""
     if kind == "pie":
-        told = " ".join(
+        sentences = " ".join(
             f"The {s['colour']} slice is {s['label']} with {s['share']}%." for s in facts["slices"]
         )
     else:
-        told = " ".join(f"{x} is {'at ' if i % 2 else ''}{shown[x]}." for i, x in enumerate(labels))
-        told = f"{'The line is' if kind == 'line' else 'The bars are'} {facts['colour']}. {told}"
+        sentences = " ".join(
+            f"{x} is {'at ' if i % 2 else ''}{shown[x]}." for i, x in enumerate(labels)
+        )
+        sentences = (
+            f"{'The line is' if kind == 'line' else 'The bars are'} {facts['colour']}. {sentences}"
+        )
     step = " ".join(
         f"{('First comes', 'Then comes', 'Next is')[min(i, 2)]} {x} with {shown[x]}."
         for i, x in enumerate(labels)
     )
     whole = {"title": title, "values": shown}
-    ways = [
+    templates = [
         ("Describe the chart.", f"The {name} {title} shows {series(spoken)}."),
         ("Describe everything in detail.",
-         f"This is a {name} about {title} with {n} {part}s. {told} "
+         f"This is a {name} about {title} with {n} {part}s. {sentences} "
          f"The highest is {top} and the lowest is {low}.{end}"),
         ("What do you see?", f"I see a {name} about {title}: {', '.join(pairs)}."),
         ("List all values.", bullets([f"{x}: {shown[x]}" for x in labels])),
@@ -167,5 +171,5 @@ def _all(rng: Random, kind: str, facts: dict, labels: list, shown: dict, ranked:
          f"{shown[low]}.{end}"),
         ("Name all values as a numbered list.", numbered(pairs)),
     ]  # fmt: skip
-    question, answer = rng.choice(ways)
+    question, answer = rng.choice(templates)
     return Turn("describe", question, answer, f"describe: {question}")

@@ -1,4 +1,4 @@
-"""Refusals, small talk, questions that do not fit the picture, and turns without one."""
+"""Refusals, small talk, questions that do not fit the picture, and questions without a picture."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ from ..world.board import COLOURS
 from ..world.receipt import GOODS
 from ..world.scene import SHAPES
 from ..world.table import DAYS, NAMES
-from .ways import Turn, pick
+from .templates import Turn, pick
 
 PHRASE = {
     "scene": "a scene of simple shapes",
@@ -83,7 +83,7 @@ def misfit(rng: Random, kind: str) -> list[Turn]:
     return [Turn("misfit", _named(rng, asked), answer, f"misfit: {asked}")]
 
 
-def what(rng: Random, kind: str) -> list[Turn]:
+def kind_of_picture(rng: Random, kind: str) -> list[Turn]:
     """Which kind of picture it is."""
     return [pick(rng, "kind", [
         ("What is this?", "This is {phrase}."),
@@ -127,7 +127,7 @@ def small_talk(rng: Random, kind: str | None) -> list[Turn]:
     return [Turn("small talk", question, answer, f"small talk: {question}")]
 
 
-def blind(rng: Random) -> list[Turn]:
+def without_picture(rng: Random) -> list[Turn]:
     """A question about a picture where there is none."""
     kind = rng.random()
     if kind < 0.3:

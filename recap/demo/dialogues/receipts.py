@@ -1,9 +1,9 @@
-"""What may be asked of receipts and menus."""
+"""Questions about receipts and menus."""
 
 from random import Random
 
 from ..world.receipt import GOODS
-from .ways import Turn, as_json, bullets, grid, numbered, pick, series, two
+from .templates import Turn, as_json, bullets, grid, numbered, pick, series, two
 
 
 def receipt(rng: Random, facts: dict) -> list[Turn]:
@@ -114,7 +114,7 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
         f"The {name} {'is' if i % 2 else 'costs'} {p}." for i, (name, p) in enumerate(goods)
     )
     last = f"\nTOTAL {total}" if total else ""
-    ways = [
+    templates = [
         ("List all items with prices.", bullets([f"{name}: {p}" for name, p in goods])),
         (f"Describe the {kind}.", f"It is a {kind} from {shop} with {n} items: {series(spoken)}.{end}"),
         ("Describe everything in detail.",
@@ -127,5 +127,5 @@ def receipt(rng: Random, facts: dict) -> list[Turn]:
         ("Read me the prices as a numbered list.", numbered([f"{name}, {p}" for name, p in goods])),
         ("What can I buy here and for how much?", f"You can buy {series(spoken)}."),
     ]  # fmt: skip
-    question, answer = rng.choice(ways)
+    question, answer = rng.choice(templates)
     return [Turn("describe", question, answer, f"describe: {question}")]

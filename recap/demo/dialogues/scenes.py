@@ -1,10 +1,10 @@
-"""What may be asked of scenes."""
+"""Questions about scenes."""
 
 from random import Random
 
 from ..world.board import COLOURS
 from ..world.scene import SHAPES
-from .ways import Turn, a, as_json, bullets, grid, numbered, pick, series
+from .templates import Turn, a, as_json, bullets, grid, numbered, pick, series
 
 
 def _full(t: dict) -> str:
@@ -23,7 +23,7 @@ def scene(rng: Random, facts: dict) -> list[Turn]:
 
 def _count(rng: Random, things: list[dict]) -> list[Turn]:
     n = len(things)
-    ways = [
+    templates = [
         ("How many shapes are there?", "There {are}."),
         ("How many shapes do you see in the picture?", "I see {n} {shapes}."),
         ("Count the shapes.", "{n}"),
@@ -32,7 +32,7 @@ def _count(rng: Random, things: list[dict]) -> list[Turn]:
         ("What is the number of shapes?", "The number of shapes is {n}."),
     ]  # fmt: skip
     shapes = "shape" if n == 1 else "shapes"
-    return [pick(rng, "count", ways, n=n, shapes=shapes, are=_of(n, "shape"))]
+    return [pick(rng, "count", templates, n=n, shapes=shapes, are=_of(n, "shape"))]
 
 
 def _listed(rng: Random, things: list[dict]) -> list[Turn]:
@@ -45,7 +45,7 @@ def _listed(rng: Random, things: list[dict]) -> list[Turn]:
     colour = near["colour"] if rng.random() < 0.6 else rng.choice(list(COLOURS))
     shape = near["shape"] if rng.random() < 0.6 else rng.choice(SHAPES)
     noun = rng.choice((shape, f"{colour} shape"))
-    task, ways = rng.choice([
+    task, templates = rng.choice([
         ("colour", [
             ("What colour is the {shape}?", "I see {seen}."),
             ("Which colour does the {shape} have?", "What I see: {seen}."),
@@ -71,20 +71,22 @@ def _listed(rng: Random, things: list[dict]) -> list[Turn]:
     ])  # fmt: skip
     thing = f"{colour} {shape}"
     return [
-        pick(rng, task, ways, colour=colour, shape=shape, noun=noun, athing=a(thing), seen=seen)
+        pick(
+            rng, task, templates, colour=colour, shape=shape, noun=noun, athing=a(thing), seen=seen
+        )
     ]
 
 
 def _where(rng: Random, things: list[dict]) -> list[Turn]:
     t = rng.choice(things)
-    ways = [
+    templates = [
         ("Where is the {colour} {shape}?", "The {colour} {shape} is in the {place}."),
         ("In which part of the picture is the {colour} {shape}?", "It is in the {place}."),
         ("Locate the {colour} {shape}. Be brief.", "{place}"),
         ("Where can I find the {colour} {shape}?",
          "You can find the {colour} {shape} in the {place} of the picture."),
     ]  # fmt: skip
-    turns = [pick(rng, "place", ways, **t)]
+    turns = [pick(rng, "place", templates, **t)]
     others = [u for u in things if u is not t]
     if others and rng.random() < 0.4:
         u = rng.choice(others)
@@ -107,18 +109,18 @@ def _at(rng: Random, things: list[dict]) -> list[Turn]:
     answers = ["There is {full} in the {place}.", "I see {full}.",
                "It is {thing}.", "In the {place} of the picture there is {full}."]  # fmt: skip
     thing = a(f"{t['colour']} {t['shape']}")
-    ways = list(zip(asks, answers, strict=True))
-    return [pick(rng, "what is at", ways, full=_full(t), thing=thing, place=place)]
+    templates = list(zip(asks, answers, strict=True))
+    return [pick(rng, "what is at", templates, full=_full(t), thing=thing, place=place)]
 
 
 def _size(rng: Random, things: list[dict]) -> list[Turn]:
     t = rng.choice(things)
-    ways = [
+    templates = [
         ("Is the {colour} {shape} large or small?", "The {colour} {shape} is {size}."),
         ("How big is the {colour} {shape}?", "It is {size}."),
         ("What size is the {colour} {shape}? One word.", "{size}"),
     ]
-    return [pick(rng, "size", ways, **t)]
+    return [pick(rng, "size", templates, **t)]
 
 
 def _all(rng: Random, things: list[dict]) -> list[Turn]:
@@ -135,7 +137,7 @@ def _all(rng: Random, things: list[dict]) -> list[Turn]:
         f"In the {t['place']} there is {a(t['shape'])}; it is {t['colour']} and {t['size']}."
         for t in things
     )
-    ways = [
+    templates = [
         ("Describe the picture.", f"The picture shows {series(at)}."),
         ("What do you see?", f"I see {count}: {series(at)}."),
         ("Describe everything in detail.", f"This is a simple scene with {count}. {long}"),
@@ -149,7 +151,7 @@ def _all(rng: Random, things: list[dict]) -> list[Turn]:
         ("Show the shapes as a Markdown table.", grid(["size", "colour", "shape", "place"], cells)),
         ("What is shown here? Go from top to bottom.", f"From top to bottom: {'; '.join(at)}."),
     ]  # fmt: skip
-    question, answer = rng.choice(ways)
+    question, answer = rng.choice(templates)
     return [Turn("describe", question, answer, f"describe: {question}")]
 
 

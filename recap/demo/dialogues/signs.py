@@ -1,9 +1,9 @@
-"""What may be asked of signs."""
+"""Questions about signs."""
 
 from random import Random
 
 from ..world.sign import WORDS
-from .ways import Turn, a, as_json, bullets, grid, pick
+from .templates import Turn, a, as_json, bullets, grid, pick
 
 
 def sign(rng: Random, facts: dict) -> list[Turn]:
@@ -64,7 +64,7 @@ def sign(rng: Random, facts: dict) -> list[Turn]:
     parts = {"text": word, "colour": colour, "shape": board, "arrow": way}
     rows = [[k, v if v is not None else "none"] for k, v in parts.items()]
     arrow = f"An arrow points {way}." if way else "There is no arrow."
-    ways = [
+    templates = [
         ("Describe the picture.", f'The picture shows a {board} {colour} sign that says "{word}". {arrow}'),
         ("Describe everything in detail.",
          f"This is a sign on a post. The board is {board} and its colour is {colour}. "
@@ -76,5 +76,5 @@ def sign(rng: Random, facts: dict) -> list[Turn]:
         ("Describe the sign in full sentences.",
          f"The sign is {colour}. It is {board}. It says {word}. {arrow}"),
     ]  # fmt: skip
-    question, answer = rng.choice(ways)
+    question, answer = rng.choice(templates)
     return [Turn("describe", question, answer, f"describe: {question}")]

@@ -1,9 +1,9 @@
-"""What may be asked of tables."""
+"""Questions about tables."""
 
 from random import Random
 
 from ..world.table import DAYS, NAMES
-from .ways import Turn, a, as_json, bullets, grid, pick, series, two
+from .templates import Turn, a, as_json, bullets, grid, pick, series, two
 
 
 def table(rng: Random, facts: dict) -> list[Turn]:
@@ -106,7 +106,7 @@ def table(rng: Random, facts: dict) -> list[Turn]:
         f"{p}: " + ", ".join(f"{d} {v}" for d, v in zip(days, row, strict=True))
         for p, row in zip(names, values, strict=True)
     ]
-    told = " ".join(
+    sentences = " ".join(
         f"{p} has {series([f'{v} on {d}' for d, v in zip(days, row, strict=True)])}."
         for p, row in zip(names, values, strict=True)
     )
@@ -117,18 +117,18 @@ def table(rng: Random, facts: dict) -> list[Turn]:
         for p, row in nest.items() for d, v in row.items()
     ]  # fmt: skip
     csv = [",".join(str(v) for v in line) for line in [["name", *days], *body]]
-    ways = [
+    templates = [
         ("Transcribe it as a Markdown table.", grid([theme, *days], body)),
         ("Give me the table as JSON.", as_json(nest)),
         ("Give me every value as a JSON record.", as_json(records)),
         ("Write it as CSV.", "\n".join(csv)),
         ("List all rows.", bullets(lines)),
-        ("Describe the table.", f"{a('table').capitalize()} of {theme}. {told}"),
+        ("Describe the table.", f"{a('table').capitalize()} of {theme}. {sentences}"),
         ("Describe everything in detail.",
          f"The picture shows a table of {theme} with {len(names)} rows, {series(names)}, and "
-         f"the columns {series(days)}. {told}"),
+         f"the columns {series(days)}. {sentences}"),
         ("What do you see?", f"I see a table of {theme} for {series(names)} on {series(days)}."),
         ("Read the table row by row.", "\n".join(lines)),
     ]  # fmt: skip
-    question, answer = rng.choice(ways)
+    question, answer = rng.choice(templates)
     return [Turn("describe", question, answer, f"describe: {question}")]

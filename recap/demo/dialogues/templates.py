@@ -1,14 +1,14 @@
-"""Ways to ask and to answer: the pieces that the kinds of picture share.
+"""Templates for questions and answers, shared by the kinds of picture.
 
-A way is a question template with its answer template. The wording of a question decides the wording
-of its answer, so that answers vary widely and yet a greedy decoder can know which to give.
+A question template comes with its answer template. The wording of a question decides the wording
+of its answer, so that answers vary widely and a greedy decoder can still know which one to give.
 """
 
 import json
 from dataclasses import dataclass
 from random import Random
 
-Ways = list[tuple[str, str]]
+Templates = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Turn:
     task: str
     question: str
     answer: str
-    way: str = ""  # the question's template: what a constant guess may know
+    template: str = ""  # of the question: what a constant guess may know
 
 
-def pick(rng: Random, task: str, ways: Ways, **facts: object) -> Turn:
-    """A turn in one of the ways, with the facts filled in."""
-    question, answer = rng.choice(ways)
+def pick(rng: Random, task: str, templates: Templates, **facts: object) -> Turn:
+    """A turn from one of the templates, with the facts filled in."""
+    question, answer = rng.choice(templates)
     return Turn(task, question.format(**facts), answer.format(**facts), f"{task}: {question}")
 
 

@@ -1,4 +1,4 @@
-"""The drawn world: seeded pictures, the facts that they show, and what lies in which cell.
+"""The drawn world: pictures from seeds, the facts that they show, and what each cell shows.
 
 >>> picture = draw("bar", seed=7)
 >>> picture.kind, len(picture.cells) == picture.rows * picture.cols

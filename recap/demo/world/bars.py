@@ -64,7 +64,7 @@ def _draw(rng: Random, unit: int, fine: int, kind: str, labels: list, values: li
         else:
             board.pen.ellipse(board.px(x - 0.1, y - 0.1, x + 0.1, y + 0.1), fill=fill)
         board.text(x, y - 0.3, str(values[i]), face, 0.44, ink)
-        board.text(x, 4.55, labels[i], face, 0.42, ink, room=wide * 0.94)
+        board.text(x, 4.55, labels[i], face, 0.42, ink, max_width=wide * 0.94)
         marks = [f"label:{labels[i]}", f"value:{values[i]}", f"order:{i + 1}"]
         marks.append(f"next:{labels[i + 1]}" if i + 1 < len(labels) else "next:none")
         marks.append(f"rank:{sum(v > values[i] for v in values) + 1}")

@@ -1,7 +1,7 @@
-"""A board of square cells to draw on, which remembers what lies in which cell.
+"""A board of square cells to draw on, which records what each cell shows.
 
-A cell becomes one merged token of the model (28 x 28 pixels after the image processor), so the marks
-of a cell are what the vision tower is taught to know there. All coordinates are in cells.
+A cell becomes one merged token of the model (28 x 28 pixels after the image processor). The marks of a
+cell are what the vision encoder is trained to recognise there. All coordinates are in cells.
 """
 
 import functools
@@ -28,7 +28,7 @@ RGB = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Picture:
-    """One drawn image with everything that is known of it."""
+    """One drawn image with everything that is known about it."""
 
     kind: str
     image: Image.Image
@@ -48,7 +48,7 @@ def font(face: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def shade(rng: Random, colour: str, spread: int = 14) -> RGB:
-    """The colour of that name, a little off."""
+    """The colour of that name, varied a little."""
     return tuple(max(0, min(255, v + rng.randint(-spread, spread))) for v in COLOURS[colour])
 
 
@@ -98,14 +98,14 @@ class Board:
         size: float,
         fill: RGB,
         anchor="mm",
-        room: float | None = None,
+        max_width: float | None = None,
     ) -> None:
-        """Words at a point, `size` cells high, smaller where `room` cells would not hold them."""
+        """Text at a point, `size` cells high, smaller where it would be wider than `max_width` cells."""
         f = font(face, round(size * self.unit))
-        if room is not None:
+        if max_width is not None:
             wide = f.getlength(words) / self.unit
-            if wide > room:
-                f = font(face, int(size * self.unit * room / wide))
+            if wide > max_width:
+                f = font(face, int(size * self.unit * max_width / wide))
         self.pen.text(tuple(self.px(x, y)), words, font=f, fill=fill, anchor=anchor)
         wide, high = f.getlength(words) / self.unit, f.size / self.unit * 0.7
         left = x - wide * {"l": 0, "m": 0.5, "r": 1}[anchor[0]]
@@ -115,7 +115,7 @@ class Board:
             self._spell(glyph, 2 * x0, 2 * (y - high / 2), 2 * x1, 2 * (y + high / 2))
 
     def _spell(self, glyph: str, x0: float, y0: float, x1: float, y1: float) -> None:
-        """Note a letter in the quarter cells that it fills (or the one that it centres on)."""
+        """Record a letter in the quarter cells that it fills, or in the one at its centre."""
         wide, high = 2 * self.cols, 2 * self.rows
         xs = [c for c in range(wide) if x0 <= c + 0.5 <= x1] or [int((x0 + x1) / 2)]
         ys = [r for r in range(high) if y0 <= r + 0.5 <= y1] or [int((y0 + y1) / 2)]
@@ -125,7 +125,7 @@ class Board:
                     self.glyphs[r * wide + c].add(glyph)
 
     def mark(self, x0: float, y0: float, x1: float, y1: float, *marks: str) -> None:
-        """Note what lies in the cells whose centres are in the box (or in the one it centres on)."""
+        """Record marks in the cells whose centres are in the box, or in the cell at its centre."""
         hit = [
             r * self.cols + c
             for r in range(self.rows)
@@ -140,7 +140,7 @@ class Board:
             self.marks[i].update(marks)
 
     def mark_all(self, *marks: str) -> None:
-        """Note what holds of the whole picture, in every cell."""
+        """Record marks of the whole picture in every cell."""
         for cell in self.marks:
             cell.update(marks)
 

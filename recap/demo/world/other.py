@@ -1,6 +1,6 @@
-"""Pictures that are not of the world: noise, blurs, textures, landscapes of soft blobs.
+"""Pictures outside the drawn world: noise, blurs, textures, landscapes of soft blobs.
 
-They stand for photographs in training: the model learns to say that it does not know them.
+They stand in for photographs in training: the model learns to say that it does not know them.
 """
 
 import io
@@ -54,7 +54,7 @@ def _noise(rng: Random, w: int, h: int) -> Image.Image:
 
 
 def _view(rng: Random, w: int, h: int) -> Image.Image:
-    """A landscape or a room: layers, trunks, soft blobs, then grain."""
+    """A landscape or an interior: layers, trunks, soft blobs, then grain."""
     image = _clouds(rng, w, h)
     pen = ImageDraw.Draw(image)
     for _ in range(rng.randint(1, 4)):

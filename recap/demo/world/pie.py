@@ -36,8 +36,8 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
         start = end
         y = 1.5 + i
         board.box(3.05, y - 0.17, 3.38, y + 0.17, fill=fill)
-        board.text(3.48, y, label, face, 0.42, ink, "lm", room=1.3)
-        board.text(5.95, y, f"{share}%", face, 0.42, ink, "rm", room=1.1)
+        board.text(3.48, y, label, face, 0.42, ink, "lm", max_width=1.3)
+        board.text(5.95, y, f"{share}%", face, 0.42, ink, "rm", max_width=1.1)
         marks = [f"label:{label}", f"share:{share}", f"colour:{colour}", f"order:{i + 1}"]
         marks.append(f"next:{labels[i + 1]}" if i + 1 < len(labels) else "next:none")
         marks.append(f"rank:{sum(s > share for s in shares) + 1}")

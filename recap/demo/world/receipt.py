@@ -35,7 +35,7 @@ def _draw(rng: Random, unit: int, fine: int, kind: str) -> Picture:
     goods = rng.sample(GOODS, rng.choice((2, 3, 3, 4, 4, 5) if kind == "receipt" else (3, 4, 5)))
     prices = rng.sample(PRICES, len(goods))
     amounts = [float(p) for p in prices]
-    board.text(2.5, 0.5, shop, face, 0.62, ink, room=4.4)
+    board.text(2.5, 0.5, shop, face, 0.62, ink, max_width=4.4)
     board.mark(0, 0, 5, 1, f"shop:{shop}")
     if kind == "menu":
         board.box(0.1, 0.08, 4.9, 6.92, line=ink, width=0.04)
@@ -43,7 +43,7 @@ def _draw(rng: Random, unit: int, fine: int, kind: str) -> Picture:
         board.line([(0.6, 0.97), (4.4, 0.97)], ink)
     for i, (name, price) in enumerate(zip(goods, prices, strict=True)):
         y = i + 1.5 + rng.uniform(-0.05, 0.05)
-        board.text(0.3, y, name, face, 0.5, ink, "lm", room=2.4)
+        board.text(0.3, y, name, face, 0.5, ink, "lm", max_width=2.4)
         board.text(4.7, y, price, face, 0.5, ink, "rm")
         marks = [f"good:{name}", f"price:{price}", f"order:{i + 1}"]
         marks.append(f"next:{goods[i + 1]}" if i + 1 < len(goods) else "next:none")
@@ -58,8 +58,8 @@ def _draw(rng: Random, unit: int, fine: int, kind: str) -> Picture:
         facts["total"] = f"{sum(amounts):.2f}"
         row = len(goods) + 1
         board.line([(0.3, row + 0.04), (4.7, row + 0.04)], ink)
-        board.text(0.3, row + 0.5, "TOTAL", face, 0.52, ink, "lm", room=2.2)
-        board.text(4.7, row + 0.5, facts["total"], face, 0.52, ink, "rm", room=2.0)
+        board.text(0.3, row + 0.5, "TOTAL", face, 0.52, ink, "lm", max_width=2.2)
+        board.text(4.7, row + 0.5, facts["total"], face, 0.52, ink, "rm", max_width=2.0)
         whole = int(sum(amounts))
         board.mark(0, row, 5, row + 1, "total", f"tens:{whole // 10}", f"ones:{whole % 10}",
                    f"cents:{facts['total'][-2:]}")  # fmt: skip

@@ -42,23 +42,23 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     if form == "rectangular":
         box = board.px(cx - 2.3, cy - high, cx + 2.3, cy + high)
         board.pen.rounded_rectangle(box, board.unit * 0.15, fill, ink, rim)
-        room = 4.2
+        max_width = 4.2
     elif form == "round":
         box = board.px(cx - 2.4, cy - high * 1.2, cx + 2.4, cy + high * 1.2)
         board.pen.ellipse(box, fill, ink, rim)
-        room = 3.4
+        max_width = 3.4
     else:
         tall = high * 1.5
         corners = [(cx, cy - tall), (cx + 2.9, cy), (cx, cy + tall), (cx - 2.9, cy)]
         board.pen.polygon([tuple(board.px(*p)) for p in corners], fill=fill)
         board.line([*corners, corners[0]], ink, 0.06)
-        room = 3.2
+        max_width = 3.2
     face = rng.choice(FACES)
     top, low = (cy - 0.5, cy + 0.5) if way else (cy, cy)
-    wide = min(room, font(face, 60).getlength(word) / 60 * 0.6) / 2 + 0.2
+    wide = min(max_width, font(face, 60).getlength(word) / 60 * 0.6) / 2 + 0.2
     # The word stands on a white field, as dark letters do everywhere in this world.
     board.box(cx - wide, top - 0.38, cx + wide, top + 0.38, fill=(250, 250, 250))
-    board.text(cx, top, word, face, 0.6, (20, 20, 25), room=room)
+    board.text(cx, top, word, face, 0.6, (20, 20, 25), max_width=max_width)
     if way:
         arrow(board, way, cx, low, ink)
     board.mark_all(f"colour:{colour}", f"board:{form}")

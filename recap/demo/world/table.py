@@ -23,7 +23,7 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
     values = [[next(drawn) for _ in columns] for _ in names]
     wide = 4 / len(columns)
     board.box(0.05, 0.05, 5.95, 1, fill=head)
-    board.text(0.2, 0.52, theme.capitalize(), face, 0.42, ink, "lm", room=1.7)
+    board.text(0.2, 0.52, theme.capitalize(), face, 0.42, ink, "lm", max_width=1.7)
     board.mark(0, 0, 2, 1, f"theme:{theme}")
     for c, day in enumerate(columns):
         x = 2 + wide * (c + 0.5)
@@ -36,7 +36,7 @@ def draw(rng: Random, unit: int, fine: int) -> Picture:
         y = r + 1.5
         if rng.random() < 0.5 and r % 2:
             board.box(0.05, y - 0.5, 5.95, y + 0.5, fill=tuple(v - 12 for v in tint(rng, 244)))
-        board.text(0.2, y, name, face, 0.46, ink, "lm", room=1.75)
+        board.text(0.2, y, name, face, 0.46, ink, "lm", max_width=1.75)
         after = names[r + 1] if r + 1 < len(names) else "none"
         board.mark(0, y - 0.5, 2, y + 0.5, f"name:{name}", f"order:{r + 1}", f"next:{after}")
         for c, day in enumerate(columns):
