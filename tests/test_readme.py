@@ -1,4 +1,4 @@
-"""What README and docs say is true: examples run, commands parse, files, links and settings exist."""
+"""What README, docs and model cards say is true: examples run, commands parse, files, links and settings exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ import pytest
 from PIL import Image
 
 from recap import Conversation, cli, generate, load_target, make_drafter
+from recap.demo import __main__ as training
 from recap.page.launch import VARIABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "assets").glob("demo_*/README.md")),
+    ]
 }
 README = PAGES["README.md"]
 OF_TESTS = {"RECAP_HOSTILE", "RECAP_KILLS"}
@@ -88,6 +93,8 @@ def test_documented_commands_exist(page, command, monkeypatch):
     """The module exists; a command of `python -m recap` is understood with all its options."""
     module, *words = shlex.split(command)[2:]
     assert find_spec(module), f"{page}: {command}"
+    if module == "recap.demo":
+        assert words[0] in training.COMMANDS
     if module != "recap":
         return
     parse = argparse.ArgumentParser.parse_args
