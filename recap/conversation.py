@@ -1,7 +1,7 @@
-"""A conversation: exact token ids, its KV state, and what of it is still to be prefilled.
+"""A conversation: exact token ids, its KV state, and what is still to be prefilled.
 
-Ids are never made again from decoded text. A question is encoded once; several decoders may answer it
-from the same state (`rewind`, `fork`).
+Ids are never made again from decoded text. A question is encoded once; several decoders may answer it from
+the same state (`rewind`, `fork`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from .targets.base import KVState, Message, Segment, Target
 class Prefilled:
     """The target's predictions inside and after the prompt, kept so that it is prefilled once.
 
-    positions: places in the conversation whose rows are in `predictions`; the last one is the end of
-    the prompt. seeded: rows for the memories are among them. cached: prompt tokens that the cache
-    held already.
+    positions: the tokens of the conversation that `predictions` follow; the last one is the prompt's end.
+    seeded: predictions inside the prompt are among them. cached: prompt tokens that the cache already held.
     """
 
     positions: tuple[int, ...]
@@ -35,7 +34,7 @@ class Prefilled:
 
     @property
     def top_k(self) -> int:
-        """Entries a row has."""
+        """Tokens per prediction."""
         return int(self.predictions.top_ids.shape[1])
 
     @property
@@ -56,8 +55,8 @@ class _Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cold:
-    """What the cache held when it was evicted: rows, and the state's extra."""
+class _Evicted:
+    """What the cache held when it was evicted: slots, and the state's extra."""
 
     length: int
     extra: dict[str, Any]
@@ -65,6 +64,9 @@ class _Cold:
 
 class Conversation:
     """Questions and answers about images, in one KV cache.
+
+    The cache is freed as soon as the conversation is dropped, or at once with `close()` or at the end of a
+    `with` block.
 
     >>> conversation = Conversation(target)                      # doctest: +SKIP
     >>> conversation.ask("What is it?", images=[photo])          # doctest: +SKIP
@@ -83,9 +85,10 @@ class Conversation:
         self._prompt_extra: dict[str, Any] = {}
         self._answer: tuple[int, ...] | None = None  # ids of the last finished answer
         self._marks: list[_Mark] = []
-        self._cold: _Cold | None = None
+        self._evicted: _Evicted | None = None
         self.generation = 0
-        """Counts what an answer in the making does not survive: a question, a rewind, an undo, an adoption."""
+        """Changes whenever an answer in progress must end: with a question, a rewind, an undo, an adoption,
+        a closing."""
 
     @property
     def kv_bytes(self) -> int:
@@ -94,19 +97,17 @@ class Conversation:
 
     @property
     def _length(self) -> int:
-        """Rows in the cache, or that it will have again."""
-        return self.state.length if self._cold is None else self._cold.length
+        """Slots in the cache, or that it will have again."""
+        return self.state.length if self._evicted is None else self._evicted.length
 
     @property
     def _extra(self) -> dict[str, Any]:
-        return self.state.extra if self._cold is None else self._cold.extra
+        return self.state.extra if self._evicted is None else self._evicted.extra
 
     def close(self) -> None:
-        """Free the KV cache at once. The conversation must not be used afterwards."""
+        """Free the KV cache at once, or after the pass that uses it. The conversation ends here."""
         self.generation += 1
-        state, self.state = self.state, self.target.new_state()
-        if hasattr(state.cache, "release"):
-            state.cache.release()
+        self.state = self.target.new_state()  # nothing else holds the old one
 
     def __enter__(self) -> Conversation:
         return self
@@ -115,19 +116,16 @@ class Conversation:
         self.close()
 
     def evict(self) -> None:
-        """Give the KV cache's memory back; it is filled again when it is needed. Not while answering."""
-        if self._cold is None and self.state.length:
-            with self.target.lock:
-                self._cold = _Cold(self.state.length, self.state.extra)
-                old, self.state = self.state, self.target.new_state()
-                if hasattr(old.cache, "release"):
-                    old.cache.release()
+        """Free the KV cache's memory; it is filled again when it is needed. Not during an answer."""
+        if self._evicted is None and self.state.length:
+            self._evicted = _Evicted(self.state.length, self.state.extra)
+            self.state = self.target.new_state()
 
     def refill(self) -> None:
         """Fill an evicted cache again: each question with its images, then the answer behind it."""
-        if self._cold is None:
+        if self._evicted is None:
             return
-        length, known = self._cold.length, self.ids
+        length, known = self._evicted.length, self.ids
         with self.target.lock:
             state = self.target.new_state()
             for mark in self._marks:
@@ -140,7 +138,7 @@ class Conversation:
             if state.length < length:
                 rest = Segment(tuple(known[state.length : length]))
                 self.target.prefill(state, known[:length], rest, positions=[length - 1], top_k=0)
-        self.state, self._cold = state, None
+        self.state, self._evicted = state, None
 
     @property
     def pending(self) -> bool:
@@ -154,40 +152,30 @@ class Conversation:
 
     @property
     def answer_ids(self) -> tuple[int, ...]:
-        """Tokens of the answer to the question asked last, as far as it is made."""
+        """Tokens of the answer to the question asked last, as far as it goes."""
         return tuple(self.ids[self._prompt_length :])
 
     def ask(self, text: str, images: Sequence[Image] = ()) -> None:
         """Add a user's message; nothing runs on the model yet.
 
-        Raises ValueError with one clear sentence if the target cannot take it; the conversation then
-        is as it was. A question that has no answer yet is replaced.
+        A question without an answer is replaced. Raises ValueError with one clear sentence if the target
+        cannot take the message; the conversation then is as it was.
         """
         text = text.encode("utf-8", "replace").decode()  # half characters ("\ud800") become "?"
         message = Message("user", text, tuple(images))
         if self.pending and not self.answer_ids:
             mark = self._marks[-1]
-            before, known, answer = (
-                self.messages[: mark.messages],
-                self.ids[: mark.ids],
-                mark.answer,
-            )
-            segment = self.target.encode([*before, message], known, answer)
+            before = self.messages[: mark.messages]
+            segment = self.target.encode([*before, message], self.ids[: mark.ids], mark.answer)
             self.undo()
         else:
             if self.pending:
                 self.finish()
             segment = self.target.encode([*self.messages, message], self.ids, self._answer)
         self.generation += 1
-        self._marks.append(
-            _Mark(
-                len(self.ids),
-                self._length,
-                copy.deepcopy(self._extra),
-                len(self.messages),
-                self._answer,
-            )
-        )
+        extra = copy.deepcopy(self._extra)
+        mark = _Mark(len(self.ids), self._length, extra, len(self.messages), self._answer)
+        self._marks.append(mark)
         self.messages.append(message)
         self.ids.extend(segment.ids)
         self._segment = segment
@@ -198,8 +186,8 @@ class Conversation:
     def prefill(self, *, seed: bool, top_k: int) -> Prefilled:
         """Run the prompt through the target, once per question.
 
-        seed: also fetch the predictions at the first occurrence of each distinct new prompt token,
-        top_k entries each (more, if more were fetched before).
+        seed: also fetch the predictions after the first occurrence of each distinct new prompt token, top_k
+        tokens each (more, if more were fetched before).
         """
         self.refill()
         done = self._prefilled
@@ -208,7 +196,7 @@ class Conversation:
         if self._segment is None:
             raise RuntimeError("There is no question to prefill: call ask() first.")
         mark = self._marks[-1]
-        if done is not None:  # once more, with the rows that are wanted now
+        if done is not None:  # again, with the predictions that are wanted now
             self._restore(mark.length, mark.extra)
         start = self.state.length
         positions = self._seed_positions(start) if seed else []
@@ -228,17 +216,17 @@ class Conversation:
         return self._prefilled
 
     def _seed_positions(self, start: int) -> list[int]:
-        """First occurrence of each distinct token in the new part, its last place left out."""
+        """First occurrence of each distinct token in the new part, its last token left out."""
         seen = set(self.target.blocked)
         positions = []
-        for at in range(start, self._prompt_length - 1):
-            if self.ids[at] not in seen:
-                seen.add(self.ids[at])
-                positions.append(at)
+        for position in range(start, self._prompt_length - 1):
+            if self.ids[position] not in seen:
+                seen.add(self.ids[position])
+                positions.append(position)
         return positions
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Append confirmed answer tokens (the engine calls this; the last one has no KV yet)."""
+        """Append confirmed answer tokens (the engine calls this; the last one has no KV slot yet)."""
         self.ids.extend(tokens)
 
     def finish(self) -> str:
@@ -278,29 +266,34 @@ class Conversation:
         self._prompt_length = len(self.ids) - len(mark.answer or ())
 
     def fork(self) -> Conversation:
-        """A copy at the question asked last, prefill kept, with a KV cache of its own."""
-        self.refill()
-        twin = copy.copy(self)
-        with self.target.lock:
-            twin.state = copy.deepcopy(self.state)
-        twin.ids, twin.messages = list(self.ids), list(self.messages)
-        twin._marks = list(self._marks)
-        twin.rewind()
-        return twin
+        """A copy at the question asked last, prefill kept, with a KV cache of its own.
 
-    def adopt(self, twin: Conversation) -> None:
+        As a context manager it frees that cache at once:
+
+        >>> with conversation.fork() as fork:                     # doctest: +SKIP
+        ...     turn = generate(fork, drafter)
+        """
+        self.refill()
+        fork = copy.copy(self)
+        with self.target.lock:
+            fork.state = copy.deepcopy(self.state)
+        fork.ids, fork.messages = list(self.ids), list(self.messages)
+        fork._marks = list(self._marks)
+        fork.rewind()
+        return fork
+
+    def adopt(self, fork: Conversation) -> None:
         """Go on from a fork's answer; the fork must not be used afterwards."""
         self.generation += 1
-        self.ids, self.messages, self.state = twin.ids, twin.messages, twin.state
-        self._cold = twin._cold
-        self._segment, self._open = twin._segment, twin._open
-        self._prompt_length, self._prefilled = twin._prompt_length, twin._prefilled
-        self._prompt_extra, self._answer = twin._prompt_extra, twin._answer
-        self._marks = twin._marks
+        self.ids, self.messages, self.state = fork.ids, fork.messages, fork.state
+        self._evicted, self._marks = fork._evicted, fork._marks
+        self._segment, self._open = fork._segment, fork._open
+        self._prompt_length, self._prefilled = fork._prompt_length, fork._prefilled
+        self._prompt_extra, self._answer = fork._prompt_extra, fork._answer
 
     def _restore(self, length: int, extra: dict[str, Any]) -> None:
-        if self._cold is not None:
-            self._cold = _Cold(length, copy.deepcopy(extra))
+        if self._evicted is not None:
+            self._evicted = _Evicted(length, copy.deepcopy(extra))
             return
         if self.state.length > length:
             with self.target.lock:

@@ -1,13 +1,13 @@
-"""The one decoding loop: propose, verify in one packed pass, accept, keep, observe.
+"""The one decoding loop: propose, verify in one packed pass, accept, compact, observe.
 
-Every decoder runs here, plain greedy decoding included, so a comparison compares only the drafts.
-The loop knows nothing of models (`targets`) nor of memories (`drafters`).
+Every decoder runs here, plain greedy decoding included, so a comparison compares only the drafts. The loop
+knows nothing about models (`targets`) or memories (`drafters`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .conversation import Conversation, Prefilled
 from .drafters.base import Drafter
@@ -16,10 +16,20 @@ from .trace import SourceCount, Step, StepNode, Turn, add_counts, start_line, st
 
 
 class Answer:
-    """The answer to a conversation's last question, made while it is iterated: one Step a pass.
+    """The answer to a conversation's last question, made while it is iterated: one Step per pass.
 
-    Stop at any time with `stop()` (from any thread, within one pass) or by leaving the loop; the
-    conversation then holds what was confirmed. `turn` is there when the iteration has ended.
+    It may be iterated once. `first_token` is there after the prefill, `turn` when the iteration has ended,
+    however it ended; `turn.finish_reason` then is
+
+        "eos"      the target ended the answer
+        "length"   max_new_tokens or the target's context was reached
+        "stopped"  `stop()` was called (from any thread), should_stop() was true, or the loop was left
+        "failed"   a pass raised an exception, which the loop passes on
+
+    and the conversation holds exactly the tokens that were emitted. If the prefill raises, the question
+    stays open and there is no turn. Iterating raises RuntimeError if the question is being answered
+    elsewhere, or if the conversation has moved on (a new question, a rewind, a closing) in the meantime; an
+    answer that was left behind like this touches nothing.
     """
 
     def __init__(
@@ -36,8 +46,8 @@ class Answer:
         if not conversation.pending:
             raise ValueError("There is no question to answer: call ask() first.")
         self.conversation, self.drafter = conversation, drafter
-        room = conversation.target.max_context - conversation.prompt_tokens
-        self.max_new_tokens, self.record = min(max_new_tokens, room), record
+        context_left = conversation.target.max_context - conversation.prompt_tokens
+        self.max_new_tokens, self.record = min(max_new_tokens, context_left), record
         self.first_token: int | None = None
         self.turn: Turn | None = None
         self.steps = 0
@@ -49,10 +59,6 @@ class Answer:
         self._prefilled: Prefilled | None = None
         self._begin_s = 0.0
         self._generation = conversation.generation
-        self._iterator = self._run()
-
-    def __iter__(self) -> Iterator[Step]:
-        return self._iterator
 
     @property
     def text(self) -> str:
@@ -75,54 +81,39 @@ class Answer:
             self._prefilled = self.conversation.prefill(seed=drafter.seeds, top_k=drafter.top_k)
         return self._prefilled
 
-    def start_line(self) -> str:
-        """The first line of this answer's trace; the prompt must have been prefilled."""
-        target, done = self.conversation.target, self.start()
-        return start_line(
-            decoder=self.drafter.name,
-            model=target.name,
-            device=target.device,
-            dtype=target.dtype,
-            prompt_tokens=self.conversation.prompt_tokens,
-            cached_tokens=done.cached,
-            first_token=done.first_token,
-            first_text=target.token_text(done.first_token),
-            prefill_s=round(done.seconds, 6),
-        )
-
-    def _run(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Step]:
         conversation, drafter = self.conversation, self.drafter
         target = conversation.target
         if self._stale or not conversation.pending or conversation.answer_ids:
             raise RuntimeError("The question is answered elsewhere: rewind() to answer it again.")
-        done = self.start()  # if it fails, the question stays open and may be asked again
+        prefilled = self.start()
         try:
             begun = time.perf_counter()
             drafter.begin(conversation.ids, blocked=target.blocked, terminal=target.eos_ids)
             if drafter.seeds:
-                drafter.seed(done.positions, done.predictions)
+                drafter.seed(prefilled.positions, prefilled.predictions)
             self._begin_s = time.perf_counter() - begun
-            self.first_token = done.first_token
-            conversation.append([done.first_token])
-            drafter.confirm([done.first_token])
+            self.first_token = prefilled.first_token
+            conversation.append([prefilled.first_token])
+            drafter.confirm([prefilled.first_token])
             while not self._ended():
                 yield self._step()
-                if self._stale:
-                    raise RuntimeError("The conversation went on while this answer was being made.")
         except Exception:
             self._finish_reason = "failed"
             raise
         finally:
-            if not self._stale:  # left half-way, it may be closed long after the next question
+            if not self._stale:  # otherwise the conversation belongs to the next question
                 conversation.finish()
                 self.turn = self._summary()
 
     @property
     def _stale(self) -> bool:
-        """The conversation has moved on from where this answer belongs."""
+        """The conversation has moved on since this answer was created."""
         return self.conversation.generation != self._generation
 
     def _ended(self) -> bool:
+        if self._stale:
+            raise RuntimeError("The conversation went on while this answer was being made.")
         ids = self.conversation.answer_ids
         if ids and ids[-1] in self.conversation.target.eos_ids:
             self._finish_reason = "eos"
@@ -133,88 +124,110 @@ class Answer:
         return True
 
     def _step(self) -> Step:
-        conversation, drafter = self.conversation, self.drafter
-        target, state = conversation.target, conversation.state
+        """One pass."""
+        target, drafter = self.conversation.target, self.drafter
         begun = time.perf_counter()
+        # propose: a tree of candidates behind the last confirmed token
         tree = drafter.propose(limit=self.max_new_tokens - self.tokens - 1, record=self.record)
         mask = tree.ancestor_mask()
         drafted = time.perf_counter()
         with target.lock:
             locked = time.perf_counter()  # waiting for others is not decoding
+            state = self.conversation.state
+            # verify: the target's own next token after every node
             predictions = target.verify(state, tree.tokens, tree.depths, mask, top_k=drafter.top_k)
             verified = time.perf_counter()
+            # accept: the branch that the target would have written, and its bonus token behind it
             accepted, bonus = tree.accept(predictions.choice)
-            emitted = [*(tree.tokens[row] for row in accepted), bonus]
-            for place, token in enumerate(emitted):
-                if token in target.eos_ids:
-                    emitted = emitted[: place + 1]
-                    break
+            emitted = self._until_end([*(tree.tokens[node] for node in accepted), bonus])
             accepted = accepted[: len(emitted)]
-            # the last emitted token has no KV entry yet: it is the next root, the others stay
+            # compact: the last emitted token has no KV slot yet, it is the next root
             target.compact(state, [0, *accepted[: len(emitted) - 1]])
-            conversation.append(
+            self.conversation.append(
                 emitted
-            )  # at once: tokens and cache never part, whatever fails below
+            )  # at once: tokens and cache agree whatever fails below
+            self.steps += 1
+        # observe: the drafter learns from every verified node
         sources = drafter.observe(tree, predictions, accepted)
         drafter.confirm(emitted)
-        observed = time.perf_counter()
-        step = Step(
-            index=self.steps,
-            packed_tokens=len(tree),
-            accepted=tuple(accepted),
-            bonus=bonus,
-            bonus_text=target.token_text(bonus) if self.record else "",
-            token_ids=tuple(emitted),
-            texts=tuple(target.token_text(t) for t in emitted) if self.record else (),
-            sources=sources,
+        step = self._record_step(
+            tree,
+            accepted,
+            bonus,
+            emitted,
+            sources,
             draft_s=drafted - begun,
             verify_s=verified - locked,
-            observe_s=observed - verified,
-            nodes=self._nodes(tree) if self.record else (),
-            stored=self._stored(tree, accepted) if self.record else (),
+            observe_s=time.perf_counter() - verified,
         )
-        self.steps += 1
         self.decode_s += step.seconds
         self.wait_s += locked - drafted
         self.sources = add_counts(self.sources, sources)
         return step
 
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the first that ends the answer."""
+        ends = self.conversation.target.eos_ids
+        last = next((index for index, token in enumerate(tokens) if token in ends), len(tokens))
+        return tokens[: last + 1]
+
+    def _record_step(
+        self,
+        tree: CandidateTree,
+        accepted: Sequence[int],
+        bonus: int,
+        emitted: Sequence[int],
+        sources: dict[str, SourceCount],
+        **seconds: float,
+    ) -> Step:
+        shown = self.record
+        text = self.conversation.target.token_text
+        return Step(
+            index=self.steps - 1,
+            packed_tokens=len(tree),
+            accepted=tuple(accepted),
+            bonus=bonus,
+            bonus_text=text(bonus) if shown else "",
+            token_ids=tuple(emitted),
+            texts=tuple(text(token) for token in emitted) if shown else (),
+            sources=sources,
+            nodes=self._nodes(tree) if shown else (),
+            stored=self._stored(tree, accepted) if shown else (),
+            **seconds,
+        )
+
     def _nodes(self, tree: CandidateTree) -> tuple[StepNode, ...]:
         text = self.conversation.target.token_text
         root = StepNode(tree.tokens[0], text(tree.tokens[0]), -1, 0, "root", 1.0)
-        return (
-            root,
-            *(
-                StepNode(
-                    n.token,
-                    text(n.token),
-                    n.parent,
-                    n.depth,
-                    n.source,
-                    n.score,
-                    n.rank,
-                    tuple(
-                        (v.source, v.weight, v.probability, v.confidence) for v in n.contributions
-                    ),
-                )
-                for n in tree.nodes
-            ),
+        nodes = (
+            StepNode(
+                n.token,
+                text(n.token),
+                n.parent,
+                n.depth,
+                n.source,
+                n.score,
+                n.rank,
+                tuple(map(tuple, n.contributions)),
+            )
+            for n in tree.nodes
         )
+        return (root, *nodes)
 
     def _stored(
-        self, tree: CandidateTree, accepted: list[int]
+        self, tree: CandidateTree, accepted: Sequence[int]
     ) -> tuple[tuple[int, dict[str, tuple[tuple[str, float], ...]]], ...]:
-        """What was known where the target judged: behind the root and each accepted row."""
+        """The stored predictions where the target judged: at the root and each accepted node."""
         text = self.conversation.target.token_text
         return tuple(
-            (row, {name: tuple((text(t), p) for t, p in said) for name, said in stored.items()})
-            for row in (0, *accepted)
-            if (stored := tree.stored(row))
+            (node, {name: tuple((text(t), p) for t, p in row) for name, row in stored.items()})
+            for node in (0, *accepted)
+            if (stored := tree.stored(node))
         )
 
     def _summary(self) -> Turn:
         conversation = self.conversation
-        target, done = conversation.target, self.start()
+        target, prefilled = conversation.target, self.start()
         return Turn(
             decoder=self.drafter.name,
             model=target.name,
@@ -223,13 +236,28 @@ class Answer:
             text=target.decode(conversation.answer_ids),
             token_ids=conversation.answer_ids,
             prompt_tokens=conversation.prompt_tokens,
-            cached_tokens=done.cached,
+            cached_tokens=prefilled.cached,
             passes=self.steps,
-            prefill_s=done.seconds + self._begin_s,
+            prefill_s=prefilled.seconds + self._begin_s,
             decode_s=self.decode_s,
             wait_s=self.wait_s,
             finish_reason=self._finish_reason,
             sources=self.sources,
+        )
+
+    def start_line(self) -> str:
+        """The first line of this answer's trace; prefills the question."""
+        target, prefilled = self.conversation.target, self.start()
+        return start_line(
+            decoder=self.drafter.name,
+            model=target.name,
+            device=target.device,
+            dtype=target.dtype,
+            prompt_tokens=self.conversation.prompt_tokens,
+            cached_tokens=prefilled.cached,
+            first_token=prefilled.first_token,
+            first_text=target.token_text(prefilled.first_token),
+            prefill_s=round(prefilled.seconds, 6),
         )
 
 
@@ -243,10 +271,10 @@ def stream(
 ) -> Answer:
     """Answer the conversation's last question step by step.
 
-    Iterate over the result for one `Step` a pass; its `turn` holds the summary afterwards. record:
-    fill in the nodes and contributions of each step (off for timing). should_stop: asked before each pass.
-    max_new_tokens: the answer is cut there, and where the target's context ends ("length" both times).
-    Raises ValueError without a question or with max_new_tokens below 1.
+    Iterate over the result for one `Step` per pass; its `turn` then holds the summary. max_new_tokens: where
+    the answer is cut (and where the target's context ends). record: fill in the nodes and contributions of
+    each step; off for timing. should_stop: asked before each pass. Raises ValueError without a question or
+    with max_new_tokens below 1.
     """
     return Answer(
         conversation,

@@ -1,6 +1,6 @@
-"""Time the real packed pass on this machine, once, and remember it on disk.
+"""Time the real packed pass on this machine, once, and keep the result on disk.
 
-The measurement takes the target through its public protocol, so it times exactly what decoding runs.
+The measurement uses the target's public protocol, so it times exactly what decoding runs.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from .drafters.jit import cache_folder
 from .drafters.recap.tree_size import PassCost, Points
 from .targets.base import KVState, Segment, Target
 
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Row counts that are timed."""
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Packed tokens of the passes that are timed."""
 
 CONTEXT = 128
-"""Tokens in the cache while they are: a short question about an image."""
+"""KV slots filled meanwhile: a short question about an image."""
 
-FAR, FAR_ROWS = 1024, (1, 8, 32)
-"""What a longer conversation adds is timed with so many tokens in the cache, at these row counts."""
+FAR, FAR_SIZES = 1024, (1, 8, 32)
+"""What a longer conversation adds is timed with this many slots filled, at these sizes."""
 
 BLOCK, BRIEF_S = 3, 0.01
-"""Briefer passes come so many at a time, as decoding has them: its caches are warm with the same sizes."""
+"""Passes shorter than BRIEF_S seconds run in blocks of this many, so that the CPU caches are as warm as in decoding."""
 
 PER_NODE_S = 2.5e-6
-"""Drafting and observing one candidate, from `python -m recap.bench.overhead` (one busy CPU core)."""
+"""Seconds to draft and observe one candidate, from `python -m recap.bench.overhead` (one busy CPU core)."""
 
 
 def measure_pass_cost(
     target: Target,
     *,
-    rows: Sequence[int] = ROWS,
+    sizes: Sequence[int] = SIZES,
     context: int = CONTEXT,
     far: int = FAR,
     repeats: int = 5,
     top_k: int = 8,
     patience_s: float = 20.0,
 ) -> PassCost:
-    """Seconds of a packed pass at several row counts, sizes taken in turn.
+    """Seconds of a packed pass at several sizes, the sizes taken in turn.
 
-    context, far: tokens in the cache; 0 for `far` leaves the growth with the context out. On a busy machine it goes on
-    until the fastest times are steady, up to `STEADY_S`. Stops adding larger sizes once a third of `patience_s` is spent;
-    the curve goes on with its last slope.
+    context, far: KV slots filled; far=0 leaves out how the cost grows with the context. On a busy machine it
+    goes on until the fastest times are steady, for up to `STEADY_S`. Once a third of `patience_s` is spent, it
+    adds no larger sizes; the curve continues with its last slope.
     """
-    sizes = [(context, count) for count in rows]
-    if context < far <= target.max_context - max(FAR_ROWS):
-        sizes += [(far, count) for count in FAR_ROWS]
+    points_timed = [(context, count) for count in sizes]
+    if context < far <= target.max_context - max(FAR_SIZES):
+        points_timed += [(far, count) for count in FAR_SIZES]
     usable = [t for t in range(min(target.vocab_size, 512)) if t not in target.blocked]
     states: dict[int, KVState] = {}
     begun = time.perf_counter()
@@ -67,7 +67,7 @@ def measure_pass_cost(
         return [_pass(target, states[length], usable, count, top_k) for _ in range(BLOCK - 1)]
 
     with target.lock:
-        for length, count in sizes:
+        for length, count in points_timed:
             if time.perf_counter() - begun > patience_s / 3 and times:
                 continue
             if length not in states:
@@ -75,14 +75,14 @@ def measure_pass_cost(
             block(length, count)  # warm-up: allocations, kernels
             times[length, count] = []
         for number in itertools.count():
-            for size, seen in times.items():
-                seen += block(*size)
+            for point, seconds in times.items():
+                seconds += block(*point)
             spent = time.perf_counter() - begun
             enough = number + 1 >= repeats and (spent > STEADY_S or _steady(times.values()))
             if enough or spent > patience_s:
                 break
-    # the fastest of each: what else the machine did meanwhile is not the pass's own time
-    fastest = {size: min(seen) for size, seen in times.items()}
+    # the fastest of each: whatever else the machine did meanwhile only adds time
+    fastest = {point: min(seconds) for point, seconds in times.items()}
     points = [(count, s) for (length, count), s in fastest.items() if length == context]
     near = PassCost(points)
     growth = [
@@ -98,7 +98,7 @@ def _cost(points: Points, context: int, growth: Points, *, steady: bool = True) 
 
 
 def _filled(target: Target, usable: Sequence[int], length: int) -> KVState:
-    """A cache with so many tokens."""
+    """A state with this many KV slots filled."""
     ids = [usable[i % len(usable)] for i in range(length)]
     state = target.new_state()
     target.prefill(state, ids, Segment(tuple(ids)), positions=[length - 1], top_k=0)
@@ -106,21 +106,21 @@ def _filled(target: Target, usable: Sequence[int], length: int) -> KVState:
 
 
 STEADY_S = 3.0
-"""A machine that does other things gets so long until its fastest times are steady, once they are enough."""
+"""How long a busy machine gets until its fastest times are steady, after `repeats` rounds."""
 
 
 def _steady(times: Iterable[list[float]]) -> bool:
     """Whether the three fastest passes of each size took the same time, within 15 %."""
-    return all(sorted(seen)[:3][-1] <= 1.15 * min(seen) for seen in times)
+    return all(sorted(each)[:3][-1] <= 1.15 * min(each) for each in times)
 
 
-def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_k: int) -> float:
-    """Seconds of one packed pass of a chain; the cache is as before afterwards."""
+def _pass(target: Target, state: KVState, usable: Sequence[int], count: int, top_k: int) -> float:
+    """Seconds of one packed pass of a chain; the cache is left as it was."""
     length = state.length
-    tokens = [usable[i % len(usable)] for i in range(rows)]
-    mask = np.tril(np.ones((rows, rows), dtype=bool))
+    tokens = [usable[i % len(usable)] for i in range(count)]
+    mask = np.tri(count, dtype=bool)
     begun = time.perf_counter()
-    target.verify(state, tokens, list(range(rows)), mask, top_k=top_k)
+    target.verify(state, tokens, range(count), mask, top_k=top_k)
     seconds = time.perf_counter() - begun
     target.compact(state, [0])
     target.crop(state, length)
@@ -130,9 +130,8 @@ def _pass(target: Target, state: KVState, usable: Sequence[int], rows: int, top_
 def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False) -> PassCost:
     """The machine's pass cost for this target: from disk if it was measured before, else measured now.
 
-    folder: where to remember it (default: RECAP_CACHE, or ~/.cache/recap). A folder that cannot be
-    written is no error: the cost is then measured anew each time, and so is one that a busy machine
-    disturbed.
+    folder: where it is kept (default: RECAP_CACHE, or ~/.cache/recap). If the folder cannot be written, or if
+    the machine was busy, the cost is measured again each time.
     """
     folder = folder or cache_folder()
     file = folder / f"pass_cost-{_fingerprint(target)}.json"
@@ -140,13 +139,13 @@ def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False
         try:
             kept = json.loads(file.read_text())
             points, growth = (
-                [(int(rows), float(s)) for rows, s in kept[name]] for name in ("points", "growth")
+                [(int(count), float(s)) for count, s in kept[name]] for name in ("points", "growth")
             )
             return _cost(points, int(kept["context"]), growth)
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # not there, or not ours: measure
+            pass  # missing or damaged: measure
     cost = measure_pass_cost(target)
-    if not cost.steady:  # the machine was busy: good enough for now, not for ever
+    if not cost.steady:  # the machine was busy: good enough for now, but not to keep
         return cost
     try:
         folder.mkdir(parents=True, exist_ok=True)

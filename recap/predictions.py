@@ -1,4 +1,4 @@
-"""What the target predicts at each packed token: the record that targets hand to drafters."""
+"""What the target predicts after each packed token: the record that targets hand to drafters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What the target predicts after each of N rows, on the host.
+    """The target's predictions after each of N packed tokens, on the host.
 
-    choice:    int64 [N], the greedy next token (argmax of the row's logits).
+    choice:    int64 [N], the greedy next token (argmax of the logits).
     top_ids:   int64 [N, k], the k most probable next tokens, best first; k may be 0.
     top_probs: float32 [N, k], their probabilities over the FULL vocabulary.
     """

@@ -1,11 +1,11 @@
-"""What one answer was made of: plain records, and their form as NDJSON (one line a record).
+"""What one answer was made of: plain records, and their form as NDJSON (one record per line).
 
 The page, the benchmark and the tests read these records and nothing else. No torch, no Gradio.
 
-A trace is the lines `start`, `step` (one a pass) and `turn`, in that order, for each run of a turn; then
-perhaps a line `swap`: {image: the name of one that stood in for the turn's, ids: the answer's tokens,
-changes: for each of them whether the target, led along the answer, would choose another there}. The
-field `type` tells lines apart. Lines are only ever appended, so a live view and a replay read the same string.
+A trace holds the lines `start`, `step` (one per pass) and `turn`, in that order, for each run of a turn. A line
+`swap` may follow: {image: the name of an image that replaced the turn's, ids: the answer's tokens, changes:
+for each of them whether the target, teacher-forced along the answer, would choose another one}. The field
+`type` tells lines apart. Lines are only ever appended, so a live view and a replay read the same string.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FORMAT = 2
 """Version of the NDJSON form, in the `start` line."""
 
 SOURCES = ("3-token", "2-token", "1-token", "lookup", "runner-up")
-"""Recap's sources: the three memories, the lookup, and, where none of these answers, the runners-up of
-the place before. Token Recycling has the one level "table"."""
+"""Recap's sources: the three memories, the lookup, and, where none of these has an answer, the runners-up of
+the parent's prediction. Token Recycling has the one source "table"."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
     """How often one source was asked, answered, and was right.
 
-    `lookups`: places in a tree where the source was asked for the next token. `hits`: of these, the
-    places where it had an answer. `accepted`: of these, the places where a token of its answer stood
-    in the tree and was confirmed by the target. So lookups >= hits >= accepted.
+    lookups: nodes at which the source was asked for the next token. hits: how many of them it had an answer
+    for. accepted: how many of these had a token of the answer in the tree and confirmed by the target. So
+    lookups >= hits >= accepted.
     """
 
     lookups: int = 0
@@ -44,10 +44,10 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class StepNode:
-    """One packed row as shown: row 0 is the root (parent -1, depth 0, source "root").
+    """One packed token as shown: node 0 is the root (parent -1, depth 0, source "root").
 
-    `contributions` holds what each level said: (level, weight in the mixture, probability it gives this
-    token, confidence of its row).
+    contributions: what each source gives this candidate, (source, weight in the mixture, probability,
+    confidence of its stored prediction).
     """
 
     token: int
@@ -64,13 +64,12 @@ class StepNode:
 class Step:
     """One pass of the target.
 
-    `accepted`: packed rows that were confirmed, in order, root excluded. `own`: the target's own next
-    token after them. `token_ids`, `texts`: what the answer grew by, that is the accepted tokens and
-    `own`, cut at an end-of-answer token or at max_new_tokens. Times in seconds: `draft_s` proposing,
-    `verify_s` the packed pass with its device-to-host copy, `observe_s` memory update and KV
-    compaction. `nodes` is empty when recording is off; `rows` counts the packed rows always. `known`: what was
-    known behind the root and each accepted row, where the target judged: (row, {source: ((text, probability),
-    ...)}), best first, "mixed" being what the sources came to.
+    accepted: the confirmed nodes in order, without the root. bonus: the target's own next token after them.
+    token_ids, texts: what was added to the answer, that is the accepted tokens and the bonus token, cut at an
+    end-of-answer token. Times in seconds: draft_s for proposing, verify_s for the packed pass with its
+    device-to-host copy, observe_s for KV compaction and the drafter's update. nodes: empty when recording is
+    off; packed_tokens always counts them. stored: the predictions that were stored for the root and each
+    accepted node, (node, {source: ((text, probability), ...)}), best first; "mixed" is their mixture.
     """
 
     index: int
@@ -97,11 +96,11 @@ class Step:
 class Turn:
     """One finished answer.
 
-    `token_ids` includes the end-of-answer token if the target emitted one. The first token comes from
-    the prefill; `passes` counts the decoding passes after it, so plain decoding has exactly
-    (tokens - 1) passes and `tokens_per_pass` 1.0. `decode_s` sums draft, verify and observe times;
-    `prefill_s` holds image encoding, prompt, and what the drafter makes of the prompt. `finish_reason`: "eos", "length", "stopped" or
-    "failed" (an error broke the answer off). `wait_s`: seconds that its passes waited for passes of others.
+    token_ids: includes the end-of-answer token if the target emitted one. passes: decoding passes after the
+    first token, which comes from the prefill; plain decoding has exactly (tokens - 1) and 1.0 tokens per pass.
+    prefill_s: image encoding, prompt, and what the drafter makes of the prompt. decode_s: the passes' draft,
+    verify and observe times. wait_s: how long they waited for other passes on the device. finish_reason: "eos",
+    "length", "stopped" or "failed", see `engine.Answer`.
     """
 
     decoder: str
@@ -126,16 +125,16 @@ class Turn:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens after the first, by decoding passes; 1.0 for plain decoding, 0.0 without a pass."""
+        """Tokens after the first, divided by passes; 1.0 for plain decoding, 0.0 without a pass."""
         return (self.tokens - 1) / self.passes if self.passes else 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Decoding speed after the first token, prefill apart; 0.0 without a pass."""
+        """Decoding speed after the first token, without the prefill; 0.0 without a pass."""
         return (self.tokens - 1) / self.decode_s if self.passes and self.decode_s > 0 else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, derived figures included."""
+        """Plain data for JSON, with the derived figures."""
         data = asdict(self)
         data["token_ids"] = list(self.token_ids)
         data["tokens"] = self.tokens
@@ -151,11 +150,11 @@ def start_line(*, decoder: str, model: str, device: str, dtype: str, **more: Any
 
 
 def step_line(step: Step) -> str:
-    """One step as one line. Nodes and contributions travel as arrays to stay small:
+    """One step as one line. Nodes and contributions are arrays, which keeps the line small:
 
     node = [token, text, parent, depth, source, score, rank, contributions],
-    vote = [level, weight, probability, confidence],
-    known = [row, {source: [[text, probability], ...]}].
+    contribution = [source, weight, probability, confidence],
+    stored = [node, {source: [[text, probability], ...]}].
     """
     data = {
         "type": "step",
@@ -177,20 +176,20 @@ def step_line(step: Step) -> str:
                 n.source,
                 round(n.score, 5),
                 n.rank,
-                [[v[0], round(v[1], 4), _brief(v[2]), round(v[3], 4)] for v in n.contributions],
+                [[s, round(w, 4), _brief(p), round(c, 4)] for s, w, p, c in n.contributions],
             ]
             for n in step.nodes
         ],
         "stored": [
-            [row, {name: [[t, _brief(p)] for t, p in row_] for name, row_ in said.items()}]
-            for row, said in step.stored
+            [node, {name: [[t, _brief(p)] for t, p in row] for name, row in stored.items()}]
+            for node, stored in step.stored
         ],
     }
     return dumps(data)
 
 
 def _brief(probability: float) -> float:
-    """Four places; what is not nothing does not become it.
+    """Rounded to four digits; a positive probability stays positive.
 
     >>> [_brief(p) for p in (0.0, 1e-9, 0.12346)]
     [0.0, 0.0001, 0.1235]
@@ -211,18 +210,36 @@ def dumps(data: dict[str, Any]) -> str:
 
 
 def parse(lines: str | Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The records of a trace. Raises ValueError with the line number at a line that is not JSON."""
+    """The records of a trace.
+
+    Raises ValueError with one sentence for a file that is no trace of this format, and with the line number at
+    a line that is not a record.
+    """
+    started = False
     for number, line in enumerate(lines.split("\n") if isinstance(lines, str) else lines, 1):
         if not line.strip():
             continue
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"Line {number} of the trace is not JSON: {error.msg}.") from None
+        kind = record.get("type") if isinstance(record, dict) else None
+        if kind == "start" and record.get("format") != FORMAT:
+            raise ValueError(
+                f"This trace has format {record.get('format', 1)}, and format {FORMAT} is read here: record it again."
+            )
+        started = started or kind == "start"
+        if not started:
+            raise ValueError("This is not a Recap trace: its first line is not a start record.")
+        if kind not in ("start", "step", "turn", "swap"):
+            raise ValueError(f"Line {number} of the trace is not a record of a trace.")
+        yield record
+    if not started:
+        raise ValueError("This is not a Recap trace: it is empty.")
 
 
 def add_counts(
     total: dict[str, SourceCount], more: dict[str, SourceCount]
 ) -> dict[str, SourceCount]:
-    """Sum two level counts, key by key."""
+    """Sum the counts of two passes, source by source."""
     return {k: total.get(k, SourceCount()) + more.get(k, SourceCount()) for k in {**total, **more}}

@@ -1,9 +1,13 @@
-"""Passes of fixed shapes: the same tokens, whoever used the working store in between."""
+"""Passes of fixed shapes: the same tokens, whichever conversation used the working store in between."""
 
+import threading
+
+import numpy as np
 import pytest
 import torch
 
 from recap import Conversation, generate, load_target, make_drafter, stream
+from recap.compare import teacher_forced
 from recap.targets import captured
 
 from . import tiny
@@ -12,8 +16,8 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen2_5_vl"])
-def place(request, tmp_path_factory):
-    return tiny.build(request.param, tmp_path_factory.mktemp("model"))
+def place(request, checkpoint):
+    return checkpoint(request.param)
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def test_two_conversations_take_turns_in_the_store(place, short):
         for step in steps:
             next(step, None)
     assert [answer.turn.token_ids for answer in answers] == want
-    assert fixed._static._rows.shape[4] > 16, "the store grew"
+    assert fixed.captured.context > 16, "the store grew"
 
 
 def test_rewind_fork_undo_and_a_next_question(place, short):
@@ -55,9 +59,9 @@ def test_rewind_fork_undo_and_a_next_question(place, short):
         tokens.append(generate(conversation, drafter(target), max_new_tokens=40).token_ids)
         conversation.rewind()
         tokens.append(generate(conversation, drafter(target), max_new_tokens=25).token_ids)
-        twin = conversation.fork()
-        tokens.append(generate(twin, drafter(target), max_new_tokens=30).token_ids)
-        conversation.adopt(twin)
+        fork = conversation.fork()
+        tokens.append(generate(fork, drafter(target), max_new_tokens=30).token_ids)
+        conversation.adopt(fork)
         conversation.ask("and now?")
         tokens.append(generate(conversation, drafter(target), max_new_tokens=30).token_ids)
         conversation.undo()
@@ -67,5 +71,28 @@ def test_rewind_fork_undo_and_a_next_question(place, short):
     assert seen[0] == seen[1]
 
 
-def test_eager_attention_keeps_passes_of_any_shape(place):
-    assert load_target(place, static=True, attention="eager")._static is None
+def test_slots_of_another_conversations_pass_are_not_kept(place):
+    """One store for all: compacting after somebody else's pass would copy that conversation's slots."""
+    target = load_target(place, static=True)
+    one, other = asked(target), asked(target, "and the total?")
+    root = np.ones((1, 1), bool)
+    for conversation in (one, other):
+        conversation.prefill(seed=False, top_k=0)
+        target.verify(conversation.state, [7], [0], root, top_k=0)
+    with pytest.raises(AssertionError, match="this conversation's"):
+        target.compact(one.state, [0])
+    target.compact(other.state, [0])
+
+
+def test_teacher_forcing_holds_the_device_from_pass_to_compaction(place, monkeypatch):
+    target = load_target(place, static=True)
+    conversation, held = asked(target), []
+    monkeypatch.setattr(captured, "LEAST_CONTEXT", 16)
+    compact = target.compact
+    monkeypatch.setattr(
+        target,
+        "compact",
+        lambda *a: (held.append(target.lock._owner == threading.get_ident()), compact(*a))[1],
+    )
+    teacher_forced(conversation, list(range(10, 90)))
+    assert held == [True, True]

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from recap.drafters import DECODERS
-from recap.page import charts, examples, inspector, launch, layout, record, settings, texts, uploads
+from recap.page import charts, examples, inspector, launch, layout, record, settings, texts
 from recap.server import actions
 from recap.server.model_loader import ModelLoader
 from recap.server.session import Session, TurnRecord
@@ -99,22 +99,6 @@ def test_charts_say_n_model_hardware_dtype():
         title = figure.layout.title.text
         for word in ("n = 1 turn", "model", "cpu", "thread", "float32"):
             assert word in title
-
-
-def test_uploads(tmp_path):
-    good = tmp_path / "good.png"
-    Image.new("RGBA", (5, 4), (1, 2, 3, 0)).save(good)
-    assert uploads.read_image(good).size == (5, 4)
-    assert uploads.read_image(good).mode == "RGB"
-    text = tmp_path / "notes.png"
-    text.write_text("words")
-    cut = tmp_path / "cut.png"
-    Image.effect_noise((200, 200), 50).save(cut)
-    cut.write_bytes(cut.read_bytes()[:2000])
-    for path in (text, cut, tmp_path / "gone.png"):
-        with pytest.raises(ValueError, match=rf"^“{path.name}” [^\n]+\.$"):
-            uploads.read_image(path)
-        assert not uploads.is_image(path)
 
 
 def test_settings_are_read_back():

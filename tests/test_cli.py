@@ -66,8 +66,8 @@ def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("hi", "--image", "nowhere.png"), "There is no image file nowhere.png."),
-        (("hi", "--image", __file__), "is not an image: use a PNG"),
+        (("hi", "--image", "nowhere.png"), "“nowhere.png” cannot be read, there is no such file"),
+        (("hi", "--image", __file__), "is not an image; try a PNG"),
         ((" ",), "A question is empty: ask something."),
         (("hi", "--turn", ""), "A question is empty"),
         (("hi", "--max-new-tokens", "0"), "--max-new-tokens must be at least 1"),
@@ -76,7 +76,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
         (("hi", "--budget=-3"), 'not "-3"'),
         (("hi", "--trace", "/nowhere/x.ndjson"), "cannot be written"),
         (("hi", "--dtype", "int3"), 'There is no dtype "int3"'),
-        (("hi", "--device", "meta"), 'There is no kind of device "meta"'),
+        (("hi", "--device", "meta"), 'There is no device "meta"'),
         (("hi", "--budget", "²"), 'not "²"'),
         (("hi", "--threads", "9" * 20), "--threads must be"),
     ],
@@ -128,7 +128,7 @@ def test_bench_writes_a_report(model, capsys, tmp_path):
     )
     out = capsys.readouterr().out
     assert status == 0
-    assert "failed: b: There is no image file" in out, "a failed sample is named"
+    assert "failed: b: “missing.png” cannot be read" in out, "a failed sample is named"
     data = json.loads(report.read_text(encoding="utf-8"))
     assert data["samples_run"] == 1
     assert len(data["samples"]) == 8

@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 
 def answers(target) -> list[tuple[int, ...]]:
-    """Two turns and a fork's, by Recap."""
+    """The answers to two questions and on two forks, and the sizes of the cache's blocks."""
     conversation = Conversation(target)
     drafter = make_drafter("recap", vocab_size=target.vocab_size)
     made = []
@@ -25,7 +25,7 @@ def answers(target) -> list[tuple[int, ...]]:
         conversation.ask(question, images)
         made.append(generate(conversation, drafter, max_new_tokens=60).token_ids)
         made.append(generate(conversation.fork(), drafter, max_new_tokens=60).token_ids)
-    made.append(tuple(len(block) for block in conversation.state.cache._blocks))
+    made.append(tuple(len(block) for block in conversation.state.cache.store.blocks))
     return made
 
 

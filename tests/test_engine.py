@@ -130,7 +130,8 @@ def test_one_question_is_not_answered_twice_at_once():
     target = ScriptedTarget(vocab_size=16, order=2, eos=False)
     conversation = ask(target)
     first, second = (stream(conversation, fresh("recap", target)) for _ in range(2))
-    next(iter(first))
+    steps = iter(first)
+    next(steps)
     for late in (second, stream(conversation, fresh("recap", target))):
         with pytest.raises(RuntimeError, match="rewind"):
             next(iter(late))
@@ -139,31 +140,65 @@ def test_one_question_is_not_answered_twice_at_once():
     assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
 
 
-@pytest.mark.parametrize("part", ["propose", "observe", "confirm", "verify", "prefill"])
-@pytest.mark.parametrize("at", [1, 4])
-def test_after_an_error_the_conversation_goes_on_with_the_right_tokens(part, at, monkeypatch):
-    """Whatever fails in a pass, tokens and cache stay together."""
-    target = ScriptedTarget(vocab_size=16, order=2, eos=False)
-    conversation, drafter, calls = ask(target), fresh("recap", target), []
-    at = 1 if part == "prefill" else at
-    owner = target if hasattr(target, part) else drafter
-    real = getattr(owner, part)
+class Breaks:
+    """Raises MemoryError at one call of a method, counted from 1; before it runs, or after."""
 
-    def broken(*args, **more):
-        calls.append(1)
-        if len(calls) == at + 2 * (part == "confirm"):  # the prompt and the first token come first
+    def __init__(self, owner, method: str, at: int, *, after: bool = False) -> None:
+        self.real, self.at, self.after, self.calls = getattr(owner, method), at, after, 0
+        setattr(owner, method, self)
+
+    def __call__(self, *args, **more):
+        self.calls += 1
+        if self.calls == self.at and not self.after:
             raise MemoryError
-        return real(*args, **more)
+        result = self.real(*args, **more)
+        if self.calls == self.at:
+            raise MemoryError
+        return result
 
-    monkeypatch.setattr(owner, part, broken)
-    with pytest.raises(MemoryError):
-        generate(conversation, drafter, max_new_tokens=60)
-    assert conversation.pending is (part == "prefill")
-    assert conversation.state.length == max(len(conversation.ids) - 1, 0) * (part != "prefill")
-    conversation.ask("7 8")
-    turn = generate(conversation, fresh("recap", target), max_new_tokens=20)
-    assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
-    assert conversation.state.cache == conversation.ids[:-1]
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("decoder", ["recap", "token_recycling", "autoregressive"])
+@pytest.mark.parametrize(
+    "method", ["prefill", "begin", "propose", "verify", "compact", "observe", "confirm"]
+)
+def test_an_error_at_any_call_leaves_tokens_cache_and_turn_in_agreement(method, decoder, after):
+    """The next answers, by the same drafter, equal those of a conversation that never failed."""
+    at = 0
+    while True:
+        at += 1
+        target = ScriptedTarget(vocab_size=16, order=2, eos=False)
+        conversation, drafter = ask(target), fresh(decoder, target)
+        owner = target if hasattr(target, method) else drafter
+        if after and method in ("compact", "prefill"):
+            return  # these change the state last, so there is no "after"
+        broken = Breaks(owner, method, at, after=after)
+        answer = stream(conversation, drafter, max_new_tokens=25)
+        try:
+            for _ in answer:
+                pass
+        except MemoryError:
+            setattr(owner, method, broken.real)
+        else:
+            break
+        if method == "prefill":
+            assert conversation.pending
+            assert answer.turn is None
+        else:
+            assert answer.turn.finish_reason == "failed"
+            assert answer.turn.token_ids == conversation.answer_ids
+            assert answer.turn.text == conversation.messages[-1].text
+            assert answer.turn.tokens >= answer.turn.passes
+            assert conversation.state.length == len(conversation.ids) - bool(answer.turn.tokens)
+            assert list(answer.turn.token_ids) == target.greedy(
+                [int(t) for t in PROMPT.split()], answer.turn.tokens
+            )
+            conversation.ask("7 8")
+        turn = generate(conversation, drafter, max_new_tokens=20)
+        assert list(turn.token_ids) == target.greedy(conversation.ids[:-20], 20)
+        assert conversation.state.cache == conversation.ids[:-1]
+        assert turn.tokens == 20
+    assert at > (1 if method in ("prefill", "begin") else 3), "errors were injected"
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -302,6 +337,27 @@ def test_recording_off_leaves_no_nodes_and_the_same_tokens():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"type":"start","format":1,"decoder":"recap"}', "has format 1, and format 2 is read"),
+        ('{"type":"start","decoder":"recap"}', "has format 1, and format 2 is read here: record"),
+        ('{"type":"start","format":9}', "has format 9"),
+        ('{"type":"step"}', "its first line is not a start record"),
+        ('{"name":"a notebook"}', "not a Recap trace"),
+        ("[1, 2]", "not a Recap trace"),
+        ("3", "not a Recap trace"),
+        (" \n", "it is empty"),
+        ("GIF89a", "Line 1 of the trace is not JSON"),
+        ('{"type":"start","format":2}\n{"type":"other"}', "Line 2 of the trace is not a record"),
+    ],
+)
+def test_older_traces_and_foreign_files_are_refused_in_one_sentence(text, match):
+    with pytest.raises(ValueError, match=match) as caught:
+        list(parse(text))
+    assert "\n" not in str(caught.value)
+
+
 def test_the_trace_reads_back():
     target = ScriptedTarget(vocab_size=16, order=2, eos=False)
     lines = list(trace_lines(stream(ask(target), fresh("recap", target), max_new_tokens=60)))
@@ -321,7 +377,7 @@ def test_the_trace_reads_back():
     odd = start_line(decoder="\x85\u2028", model="<", device="", dtype="")
     assert [r["decoder"] for r in parse(odd)] == ["\x85\u2028"], "no line ends but at a line's end"
     with pytest.raises(ValueError, match="Line 2"):
-        list(parse('{"type":"start"}\nnot json'))
+        list(parse(f"{odd}\nnot json"))
 
 
 def test_what_was_known_explains_every_candidate_that_the_target_judged():

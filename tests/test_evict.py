@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from recap import Conversation, generate, load_target, make_drafter, stream
-from recap.compare import answer_on_fork
+from recap.compare import answer_on_fork, divergence, teacher_forced
 
 from . import tiny
 
@@ -18,18 +20,33 @@ KINDS = ("qwen2_5_vl", "llava_next", "llama")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def target(request, tmp_path_factory):
-    return load_target(tiny.build(request.param, tmp_path_factory.mktemp(request.param)))
+def target(request, checkpoint):
+    return load_target(checkpoint(request.param))
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def kv_tensors() -> int:
+    """KV tensors of all conversations that live now."""
+    return sum(type(o) is torch.Tensor and o.ndim == 6 for o in gc.get_objects())
 
 
 def talk(target, *, evict: bool) -> list[tuple[int, ...]]:
-    """Three turns, an undone one, another decoder's answer, a fork; the cache cold before each, or never."""
-    conversation, said = Conversation(target), []
+    """Three turns, an undone one, another decoder's answer, a fork; the cache evicted before each, or never."""
+    conversation, answers = Conversation(target), []
 
-    def cold() -> None:
+    def evicted() -> None:
         if evict:
-            conversation.evict()
-            conversation.evict()
+            for _ in range(2):
+                conversation.evict()
             assert conversation.kv_bytes == 0
 
     def ask(text: str, *sizes: tuple[int, int]) -> None:
@@ -38,48 +55,41 @@ def talk(target, *, evict: bool) -> list[tuple[int, ...]]:
 
     def answer(name: str = "recap", tokens: int = 12) -> None:
         drafter = make_drafter(name, vocab_size=target.vocab_size)
-        said.append(generate(conversation, drafter, max_new_tokens=tokens).token_ids)
+        answers.append(generate(conversation, drafter, max_new_tokens=tokens).token_ids)
 
     ask("the red square", (60, 60))
     answer()
-    cold()
+    evicted()
     ask("is left of", (90, 40), (40, 60))
-    cold_question(conversation, evict)
+    evicted()  # a question that is asked but not prefilled yet survives too
     answer()
-    cold()
+    evicted()
     conversation.rewind()
     answer("token_recycling", 20)
-    cold()
+    evicted()
     ask("what")
     answer(tokens=5)
-    cold()
+    evicted()
     conversation.undo()
     ask("the blue circle", (60, 60))
-    cold()
+    evicted()
     answer(tokens=1)  # the cache ends with the question
-    cold()
+    evicted()
     conversation.rewind()
     answer()
-    cold()
+    evicted()
     drafter = make_drafter("autoregressive", vocab_size=target.vocab_size)
-    for _ in (apart := answer_on_fork(conversation, drafter, max_new_tokens=12)):
-        pass
-    said.append(apart.turn.token_ids)
+    with conversation.fork() as fork:
+        answers.append(generate(fork, drafter, max_new_tokens=12).token_ids)
     ask("and")
     running = stream(conversation, drafter, max_new_tokens=30)
     for step in running:
         if step.index == 3:
             running.stop()
-    cold()
+    evicted()
     ask("the total")
     answer(tokens=20)
-    return said
-
-
-def cold_question(conversation: Conversation, evict: bool) -> None:
-    """A question that is asked but not read yet survives too."""
-    if evict:
-        conversation.evict()
+    return answers
 
 
 def test_an_evicted_cache_changes_no_answer(target):
@@ -94,15 +104,62 @@ def test_evicting_gives_memory_back_and_nothing_before_there_is_any(target):
     conversation.ask("the red square")
     generate(conversation, make_drafter("recap", vocab_size=target.vocab_size), max_new_tokens=4)
     assert conversation.kv_bytes > 0
-    state = conversation.state
-    rows, length = weakref.ref(state.cache.rows), state.length
-    gc.disable()
-    conversation.evict()
-    gc.enable()
-    assert rows() is None  # at once, without the collector
-    assert conversation.state is not state
+    slots, length = weakref.ref(conversation.state.cache.slots), conversation.state.length
+    with collector_off():
+        conversation.evict()
+        assert slots() is None
     conversation.refill()
     assert conversation.state.length == length
     kept = conversation.state.cache
     conversation.refill()
     assert conversation.state.cache is kept
+
+
+def test_forks_and_conversations_free_their_cache_without_the_collector(target):
+    plain = make_drafter("autoregressive", vocab_size=target.vocab_size)
+    recap = make_drafter("recap", vocab_size=target.vocab_size)
+    with collector_off():
+        before = kv_tensors()
+        conversation = Conversation(target)
+        conversation.ask("the red square")
+        ids = generate(conversation, plain, max_new_tokens=6).token_ids
+        for _ in range(5):
+            with conversation.fork() as fork:
+                assert generate(fork, recap, max_new_tokens=6).token_ids == ids
+                assert kv_tensors() == before + 2
+            assert fork.kv_bytes == 0
+            answer = answer_on_fork(conversation, recap, max_new_tokens=6)
+            for _ in answer:
+                pass
+            assert kv_tensors() == before + 2
+            left = answer_on_fork(conversation, recap, max_new_tokens=6)
+            for _ in left:
+                break
+            del answer, left, _
+            assert divergence(conversation, ids, [*ids[:4], ids[4] + 1, 9]).place == 5
+            assert kv_tensors() == before + 1
+        assert kv_tensors() == before + 1
+        del conversation
+        assert kv_tensors() == before
+        closed = Conversation(target)
+        closed.ask("the red square")
+        generate(closed, plain, max_new_tokens=2)
+        closed.close()
+        assert kv_tensors() == before
+
+
+def test_teacher_forcing_an_evicted_conversation(target):
+    """Prefilling replaces the evicted state: the passes must use the new one."""
+    answers = []
+    for evict in (False, True):
+        conversation = Conversation(target)
+        conversation.ask("the red square")
+        generate(
+            conversation, make_drafter("recap", vocab_size=target.vocab_size), max_new_tokens=9
+        )
+        conversation.ask("and the total")
+        if evict:
+            conversation.evict()
+        answers.append(teacher_forced(conversation, range(10, 80)))
+        assert conversation.state.length == len(conversation.ids) - 1
+    assert answers[0] == answers[1]

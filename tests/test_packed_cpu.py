@@ -16,12 +16,12 @@ here = pytest.mark.skipif(
 
 
 @here
-@pytest.mark.parametrize("rows", [1, 2, 7, 64, 200])
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 200])
 @pytest.mark.parametrize("bias", [True, False])
-def test_same_products(rows, bias):
+def test_same_products(count, bias):
     torch.manual_seed(0)
     linear = nn.Linear(96, 160, bias=bias)
-    x = torch.randn(1, rows, 96)
+    x = torch.randn(1, count, 96)
     with torch.inference_mode():
         torch.testing.assert_close(packed.PackedLinear(linear)(x), linear(x))
 
@@ -45,10 +45,10 @@ def test_not_on_a_gpu_nor_in_doubles():
 
 
 @here
-def test_kernels_are_made_at_load_as_far_as_the_time_allows(monkeypatch):
+def test_kernels_are_built_at_load_as_far_as_the_time_allows(monkeypatch):
     layers = nn.Sequential(nn.Linear(48, 40), nn.Linear(40, 48, bias=False))
     assert packed.warm(layers) == 0, "nothing is packed"
     packed.pack(layers)
-    assert packed.warm(layers, layers) == packed.WARM_ROWS
+    assert packed.warm(layers, layers) == packed.WARM_TOKENS
     monkeypatch.setattr(packed, "WARM_S", 0.0)
     assert packed.warm(layers) == 0

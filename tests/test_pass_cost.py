@@ -47,7 +47,7 @@ def test_a_random_target_has_the_shape_and_runs_fixed_passes(config):
         read_config(config), device="cpu", dtype=torch.bfloat16, name="x", static=True
     )
     assert (made.dtype, made.device) == ("bfloat16", "cpu")
-    assert made.passes.endswith("static")
+    assert made.passes.endswith("captured")
     report = pass_cost.measure(made, sizes=[1, 3], context=20, bytes_per_s=1e9)
     assert [p["packed_tokens"] for p in report["points"]] == [1, 3]
     assert report["passes"] == made.passes

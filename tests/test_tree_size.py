@@ -153,10 +153,10 @@ def test_no_estimate_is_above_its_bound(verdicts, one, other):
 
 def test_the_cost_is_measured_through_the_protocol_and_remembered(tmp_path):
     target = ScriptedTarget()
-    cost = measure_pass_cost(target, rows=(1, 2, 4), context=32, repeats=2)
+    cost = measure_pass_cost(target, sizes=(1, 2, 4), context=32, repeats=2)
     assert [rows for rows, _ in cost.points] == [1, 2, 4]
     assert (cost.context, [rows for rows, _ in cost.growth]) == (32, [1, 8, 32])
-    assert measure_pass_cost(target, rows=(1, 2), context=32, far=0).growth == []
+    assert measure_pass_cost(target, sizes=(1, 2), context=32, far=0).growth == []
     while not (first := pass_cost(target, folder=tmp_path)).steady:
         pass  # a machine so busy that its times say nothing
     [file] = tmp_path.glob("*.json")
@@ -183,7 +183,7 @@ def test_growth_is_what_the_longer_cache_adds(monkeypatch):
         return (2 + rows / 10) / 1e3 + 1e-6 * rows * state.length
 
     monkeypatch.setattr("recap.pass_timing._pass", passed)
-    cost = measure_pass_cost(target, rows=(1, 8, 16), context=100)
+    cost = measure_pass_cost(target, sizes=(1, 8, 16), context=100)
     for rows in (1, 8, 16):
         for context in (100, 500, 2000):
             want = (2 + rows / 10) / 1e3 + 1e-6 * rows * context

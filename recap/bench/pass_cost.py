@@ -25,7 +25,7 @@ import torch
 
 from ..options import add_model_options, check_writable, target_from, write_json
 from ..pass_timing import CONTEXT, measure_pass_cost
-from ..pass_timing import ROWS as SIZING_SIZES
+from ..pass_timing import SIZES as SIZING_SIZES
 from ..targets.transformers_target import TransformersTarget
 from .machine import in_words, machine
 from .shapes import random_target_from, weight_bytes
@@ -60,7 +60,7 @@ def measure(
 ) -> dict[str, Any]:
     """The curve, JSON-ready: at every size the share of the weight-streaming limit, and the tokens per
     pass at which decoding is `goal` times as fast as plain decoding (drafting included)."""
-    cost = measure_pass_cost(target, rows=sizes, context=context, far=0)
+    cost = measure_pass_cost(target, sizes=sizes, context=context, far=0)
     streamed = weight_bytes(target)
     speed = bytes_per_s or bandwidth(target.model.device)
     limit = streamed / speed

@@ -21,10 +21,9 @@ from transformers import (
 )
 
 from ..options import set_threads
-from ..targets.catalogue import QWEN_VL, TEXT
 from ..targets.chat_template import PLAIN
-from ..targets.families.causal_lm import CausalLMTarget
-from ..targets.families.qwen_vl import QwenVLTarget
+from ..targets.families import target_class
+from ..targets.families.llava_next import LlavaNextTarget
 from ..targets.loader import DTYPES
 from ..targets.transformers_target import TransformersTarget
 
@@ -39,7 +38,7 @@ def read_config(path: Path) -> Any:
         raise ValueError(f"There is no config.json at {path}.") from None
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file} is not a model's config.json.") from None
-    if config.model_type not in (*QWEN_VL, *TEXT):
+    if target_class(config.model_type) in (None, LlavaNextTarget):
         raise ValueError(f'Shapes of type "{config.model_type}" are not supported.')
     return config
 
@@ -64,16 +63,14 @@ def random_target(
     config: Any, *, device: str, dtype: torch.dtype, name: str, static: bool = False
 ) -> TransformersTarget:
     """A target with that config and random weights, made on the device."""
-    vision = config.model_type in QWEN_VL
+    family = target_class(config.model_type)
+    vision = family.image_processor_class is not None
     auto = AutoModelForImageTextToText if vision else AutoModelForCausalLM
     with torch.device(device):
         model = auto.from_config(config, dtype=dtype, attn_implementation="sdpa").eval()
     model.requires_grad_(False)
     settings: dict[str, Any] = {"name": name, "template": PLAIN, "eos_ids": frozenset()}
-    settings["static"] = static
-    if vision:
-        return QwenVLTarget(model, _tokenizer(), None, max_pixels=None, **settings)
-    return CausalLMTarget(model, _tokenizer(), **settings)
+    return family(model, _tokenizer(), captured=static, **settings)
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:

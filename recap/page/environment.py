@@ -11,8 +11,8 @@ from typing import Any
 from ..server.context import ServerContext
 from ..server.memory_scope import BOUNDARIES, MemoryScopes
 from ..server.queue import AnswerQueue
+from ..targets.images import Limits
 from .examples import EXAMPLES
-from .uploads import Limits
 
 VARIABLES = {
     "RECAP_MODEL": "demo (default), demo-llava, a local directory, or a hub id such as Qwen/Qwen2.5-VL-7B-Instruct",

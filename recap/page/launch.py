@@ -19,6 +19,7 @@ from ..server import allocator
 from ..server.memory_scope import MemoryFile
 from ..server.model_loader import ModelLoader
 from ..server.sessions import Sessions
+from ..targets import images
 from ..targets.base import Target
 from . import uploads
 from .environment import VARIABLES, Settings
@@ -153,7 +154,7 @@ def serve(
     Python to let it go on between two operations of the model.
     """
     sys.setswitchinterval(SWITCH_S)
-    uploads.LIMITS = settings.limits
+    images.set_limits(settings.limits)
     examples = load_examples(Path(settings.examples))
     demo = build(loader, sessions, examples, max_new_tokens=settings.max_new_tokens)
     memory_file = open_memory_file(settings, loader, sessions)

@@ -7,9 +7,9 @@ from html import escape
 from ..compare import Divergence, first_difference
 from ..server.actions import compared_tokens, reference_of, shown_runs
 from ..server.session import Session, TurnRecord
+from ..targets import images
 from ..targets.base import Target
 from ..trace import Turn
-from . import uploads
 from .charts import DECODER_NAMES
 
 HEADER = """
@@ -150,7 +150,7 @@ def room(target: Target, used: int, longest: int) -> str:
         said += f"; an answer can have {longest:,}"
     files = ""
     if target.sees_images:
-        most = uploads.LIMITS
+        most = images.limits()
         files = f" Images: {most.bytes / 1e6:.0f} MB and {most.pixels / 1e6:.0f} million pixels at most."
     return f'<p class="rc-room rc-soft" data-left="{left}">{said}.{files}</p>'
 

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..server.session import Session, TurnRecord
+from ..targets.images import display_name
 from . import texts
 
 FREED = (
@@ -70,7 +71,7 @@ class View:
 
 def names(record: TurnRecord) -> str:
     """The names of a question's files, for one without words whose files cannot be shown."""
-    return ", ".join(texts.display_name(path) for path in record.paths)
+    return ", ".join(display_name(path) for path in record.paths)
 
 
 def reply(record: TurnRecord) -> Any:

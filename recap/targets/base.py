@@ -1,4 +1,4 @@
-"""What the engine asks of a target model: encode a conversation, prefill, verify a tree, keep rows."""
+"""What the engine asks of a target model: encode a conversation, prefill, verify a tree, compact the cache."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Message:
 
 @dataclass
 class KVState:
-    """The target's memory of one conversation: KV cache and whatever positions need.
+    """What a target keeps of one conversation: the KV cache and whatever positions need.
 
-    Opaque to the engine but for `length` (rows in the cache = confirmed tokens but the last one).
+    Opaque to the engine except for `length`: the KV slots filled, one for each confirmed token but the last.
     Owned by one conversation; the model object itself holds nothing between calls.
     """
 
@@ -39,9 +39,9 @@ class KVState:
 class Segment:
     """New tokens to prefill behind what a conversation already holds.
 
-    ids: token ids to append (placeholders expanded). inputs: the processor's further tensors for the
-    NEW images alone (pixel_values, image_grid_thw, image_sizes, ...), empty for text. images: for each
-    of them where its placeholders lie, (start, stop) counted from the segment's first token.
+    ids: token ids to append (placeholders expanded). inputs: the processor's other tensors for the NEW
+    images only (pixel_values, image_grid_thw, image_sizes, ...), empty for text. images: the placeholders
+    of each of them, (start, stop) counted from the segment's first token.
     """
 
     ids: tuple[int, ...]
@@ -50,10 +50,10 @@ class Segment:
 
 
 class Target(Protocol):
-    """A loaded model with its processor. `lock` serialises passes over the device.
+    """A loaded model with its processor. `lock` serializes passes on the device.
 
-    `prefill`, `verify` and `keep` take the lock themselves for as long as they run; hold it to keep
-    others out for longer.
+    `prefill`, `verify`, `compact` and `crop` take the lock themselves while they run. Hold it from a `verify`
+    to its `compact`: passes in fixed shapes share one working store.
     """
 
     name: str
@@ -65,20 +65,20 @@ class Target(Protocol):
     sees_images: bool
     lock: AbstractContextManager[bool]
     passes: str
-    """How passes run here ("packed", "plain, static", ...): what their cost depends on beside the model."""
+    """How passes run ("packed", "plain, captured", ...): their cost depends on it."""
     notes: tuple[str, ...]
     """Sentences on what was changed for losslessness (a neutralised repetition penalty, ...)."""
     max_context: int
-    """Most tokens of prompt and answer together; the engine ends an answer there."""
+    """Most tokens of a conversation, the answer included; the engine ends an answer there."""
 
     def encode(
         self, messages: Sequence[Message], known: Sequence[int], answer: Sequence[int] | None
     ) -> Segment:
         """The tokens to append for the last message (a user's).
 
-        known: exact ids of the conversation so far, the last answer included; empty at the start.
-        answer: ids of the last answer as generated (with EOS if it was emitted), None at the start.
-        Raises ValueError with one clear sentence for input that the model cannot take.
+        known: exact ids of the conversation so far, the last answer included; empty at the start. answer:
+        ids of the last answer as generated (with EOS if it was emitted), None at the start. Raises
+        ValueError with one clear sentence for input that the model cannot take.
         """
         ...
 
@@ -93,13 +93,13 @@ class Target(Protocol):
         positions: Sequence[int],
         top_k: int,
     ) -> Predictions:
-        """Run ids[state.length:] through the model, filling the cache.
+        """Run ids[state.length:] through the model and fill the cache.
 
-        ids: all tokens of the conversation, ending with segment.ids (the part in front of them that is
-        not yet in the cache may be the last answer's final token). positions: absolute positions
-        (ascending, all >= state.length, the last one len(ids) - 1) whose predictions are wanted.
-        Afterwards state.length == len(ids). To fill a new cache from an old conversation, replay its
-        segments one by one, each with all ids up to its end.
+        ids: all tokens of the conversation, ending with segment.ids (before them, the last answer's final
+        token may not be in the cache yet). positions: absolute positions whose predictions are wanted,
+        ascending, all >= state.length, the last one len(ids) - 1. Afterwards state.length == len(ids). To
+        fill a new cache from an old conversation, replay its segments one by one, each with all ids up to
+        its end.
         """
         ...
 
@@ -112,27 +112,27 @@ class Target(Protocol):
         *,
         top_k: int,
     ) -> Predictions:
-        """One packed pass. tokens, depths [N]; mask bool [N, N] (row i attends to row j).
+        """One packed pass. tokens, depths [N]; mask bool [N, N] (token i attends to token j).
 
-        Writes N rows behind the cache; `keep` must follow. state.length does not change.
+        Writes N slots behind the cache; `compact` must follow. state.length does not change.
         """
         ...
 
-    def compact(self, state: KVState, rows: Sequence[int]) -> None:
-        """Keep these packed rows of the last pass (ascending, row 0 first) and drop the others.
+    def compact(self, state: KVState, kept: Sequence[int]) -> None:
+        """Keep the KV slots of these packed tokens of the last pass (ascending, 0 first), drop the others.
 
-        state.length grows by len(rows).
+        state.length grows by len(kept).
         """
         ...
 
     def crop(self, state: KVState, length: int) -> None:
-        """Shorten the cache to its first `length` rows. Raises ValueError inside an image."""
+        """Shorten the cache to its first `length` slots. Raises ValueError inside an image."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of an answer, special tokens left out."""
+        """Text of an answer, without special tokens."""
         ...
 
     def token_text(self, token: int) -> str:
-        """One token as shown in a tree, specials included; partial UTF-8 as replacement marks."""
+        """One token as shown in a tree, special tokens by name; partial UTF-8 as U+FFFD."""
         ...

@@ -1,22 +1,13 @@
-"""What can be loaded, and the error that says why something cannot. No torch here."""
+"""The models that the repository contains, and the error that says why one cannot be loaded. No torch here."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-LLAVA = ("llava_next",)
-TEXT = ("llama", "mistral", "qwen2", "qwen3")
-"""`model_type` in a checkpoint's config.json, by adapter."""
-
-SUPPORTED = (
-    "Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA-NeXT (1.6), "
-    "and the text models Llama, Mistral, Qwen2 and Qwen3"
-)
 DEMO = Path(__file__).parents[2] / "assets" / "demo_model"
-"""The model that the repository brings along."""
+"""The embedded demo model."""
 DEMO_LLAVA = DEMO.with_name("demo_llava")
-"""Its LLaVA-NeXT twin: the same world, the other family."""
+"""The LLaVA demo model: trained on the same pictures, of the LLaVA-NeXT family."""
 
 
 def bundled() -> dict[str, Path]:

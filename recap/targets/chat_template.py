@@ -1,11 +1,11 @@
-"""From messages to token ids: the model's own chat template, and what a user types kept as data.
+"""From messages to token ids: the model's own chat template, with what a user types kept as data.
 
-The first turn is the whole template. A later turn is what the template writes behind the last
-answer: it is rendered with a stand-in answer, and what follows the stand-in is encoded. The ids of
-the conversation so far are never made again from text.
+A first turn is the whole rendered template. A later turn is what the template writes behind the last
+answer: it is rendered with a placeholder for the answer, and what follows the placeholder is encoded. The
+ids of the conversation so far are never made again from text.
 
-A special token's name typed by a user ("<|im_end|>", "<image>") is encoded as the characters it is
-made of, and so cannot end the turn or stand for an image.
+A control token's name typed by a user ("<|im_end|>", "<image>") is encoded as its characters, so it can
+neither end the turn nor stand for an image.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAIN = (
     "{{ 'User: ' if message['role'] == 'user' else 'Assistant: ' }}{{ message['content'] }}\n"
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""For a text model whose tokenizer brings no chat template."""
+"""For a text model whose tokenizer has no chat template."""
 
 _IMAGES_THEN_TEXT = (
     "{{% for part in message['content'] %}}{{% if part['type'] == 'image' %}}{image}{{% endif %}}"
@@ -63,11 +63,11 @@ VICUNA = (
     + _IMAGES_THEN_TEXT.format(image="")
     + "{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
-"""For vision-language checkpoints that bring none: the forms that their families were trained on."""
+"""For vision-language checkpoints without one: the forms that their families were trained on."""
 
 
-class Dialogue:
-    """A tokenizer with its chat template, as one writer of turns. Thread-safe."""
+class ChatTemplate:
+    """A tokenizer with its chat template: messages in, token ids out. Thread-safe."""
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class Dialogue:
         image_token: str | None = None,
         special_tokens: bool = False,
     ) -> None:
-        """`image_token`: its name in the template, None for a text model. `special_tokens`: let the
-        tokenizer add its own (a BOS) to a first turn that does not begin with one."""
+        """image_token: its name in the template, None for a text model. special_tokens: let the tokenizer
+        add its own (a BOS) to a first turn that does not begin with one."""
         self._tokenizer, self._vocabulary, self._template = tokenizer, vocabulary, template
         self._eos_ids, self._image_token, self._special = eos_ids, image_token, special_tokens
         names = sorted(vocabulary.controls.values(), key=len, reverse=True)
         self._controls = re.compile("|".join(re.escape(n) for n in names)) if names else None
-        self._lock = threading.Lock()  # a tokenizer's flags are not per call
+        self._lock = threading.Lock()  # a tokenizer keeps a call's flags in itself
 
     def first(self, messages: Sequence[Message], image_tokens: Sequence[int]) -> list[int]:
-        """Ids of a whole conversation up to the assistant's turn; `image_tokens` for each image."""
+        """Ids of a whole conversation up to the assistant's turn. image_tokens: placeholders of each image."""
         text, typed = self._render(messages)
         bos = self._tokenizer.bos_token
         special = self._special and not (bos and text.startswith(bos))
@@ -104,8 +104,8 @@ class Dialogue:
         known = list(messages[:-1])
         if known and known[-1].role == "assistant":
             known.pop()
-        stand_in = Message("assistant", _ANSWER)
-        text, typed = self._render([*known, stand_in, messages[-1]], stand_in)
+        placeholder = Message("assistant", _ANSWER)
+        text, typed = self._render([*known, placeholder, messages[-1]], placeholder)
         before, found, text = text.rpartition(_ANSWER)
         if not found or _ANSWER in before:
             raise ValueError("The model's chat template does not write the answer as it is.")
@@ -115,14 +115,14 @@ class Dialogue:
         return ids
 
     def _render(
-        self, messages: Sequence[Message], stand_in: Message | None = None
+        self, messages: Sequence[Message], placeholder: Message | None = None
     ) -> tuple[str, list[str]]:
-        """The template's text, and the texts that stand apart from it under numbered marks."""
+        """The template's text, and the user texts that were replaced in it by numbered marks."""
         typed: list[str] = []
         rendered = []
         for message in messages:
             text = message.text
-            if message is not stand_in and (self._named(text) or "RECAP-" in text):
+            if message is not placeholder and (self._may_hold_controls(text) or "RECAP-" in text):
                 typed.append(text)
                 text = _TEXT.format(len(typed) - 1)
             content: Any = text
@@ -139,13 +139,13 @@ class Dialogue:
             raise ValueError(f"The model's chat template refuses the message: {reason}") from error
         return text, typed
 
-    def _named(self, text: str) -> bool:
+    def _may_hold_controls(self, text: str) -> bool:
         """Whether encoding the text as it is could give control tokens."""
         if self._controls is None:
             return False
         if self._controls.search(text):
             return True
-        with self._lock:  # a normaliser may make a name of what is none yet
+        with self._lock:  # a normalizer may turn other text into such a name
             ids = self._tokenizer.encode(text, add_special_tokens=False)
         return not self._vocabulary.controls.keys().isdisjoint(ids)
 
@@ -155,7 +155,7 @@ class Dialogue:
         if self._image_token is not None:
             parts = text.split(self._image_token)
             if len(parts) != len(image_tokens) + 1:
-                raise ValueError("The model's chat template does not show every image once.")
+                raise ValueError("The model's chat template does not show each image exactly once.")
             text = parts[0]
             for count, part in zip(image_tokens, parts[1:], strict=True):
                 text += self._image_token * count + part
@@ -175,13 +175,13 @@ class Dialogue:
         ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         if controls.keys().isdisjoint(ids):
             return ids
-        ids, start = [], 0  # the tokenizer knows the name all the same: cut each name in two
+        ids, start = [], 0  # the tokenizer still joins the name: cut each name in two
         for found in self._controls.finditer(text):
             ids += self._tokenizer.encode(text[start : found.start() + 1], add_special_tokens=False)
             start = found.start() + 1
         ids += self._tokenizer.encode(text[start:], add_special_tokens=False)
         if not controls.keys().isdisjoint(ids):
             raise ValueError(
-                "The message holds a control token's name that cannot be kept as text."
+                "The message contains a control token's name that cannot be kept as text: remove it."
             )
         return ids

@@ -1,4 +1,4 @@
-"""A fair lock over the device: held for one pass, handed over in the order of asking."""
+"""A fair lock over the device: held for one pass, granted in the order of the requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class FairLock:
-    """A reentrant lock that goes to whoever has waited longest; a `with` block holds it."""
+    """A reentrant lock that goes to the thread that has waited longest; a `with` block holds it."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -18,11 +18,11 @@ class FairLock:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for it."""
+        """How many threads wait for the lock."""
         return len(self._queue)
 
     def acquire(self) -> bool:
-        """Take the lock, after everyone who asked before -> True."""
+        """Take the lock, after every thread that asked earlier -> True."""
         me = threading.get_ident()
         with self._mutex:
             if self._owner == me:

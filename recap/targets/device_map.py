@@ -1,8 +1,7 @@
-"""A model that lies on several devices: its layers one after the other, as accelerate places them.
+"""A model on several devices: its layers one after the other, as accelerate places them.
 
-accelerate moves what a layer needs to where the layer lies; what is ours is to give every layer its KV
-rows there, and to refuse weights that were left in memory or on disk, which would be read again at every
-pass.
+accelerate moves a layer's inputs to the layer's device. Ours is to give every layer its KV slots there, and
+to refuse weights that were left in host memory or on disk, which every pass would read again.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ def layer_devices(language: Any) -> tuple[torch.device, ...]:
 
 def refuse_offloaded(name: str, model: Any) -> None:
     """Raise LoadError if a part of the model was placed on no device that computes."""
-    places = getattr(model, "hf_device_map", {})
-    left = [part for part, place in places.items() if str(place) == "disk"]
-    left += [part for part, place in places.items() if str(place) == "cpu" and _has_gpu(places)]
-    if left:
+    devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
+    if "disk" in devices or ("cpu" in devices and devices - {"cpu"}):
         free = sum(
             device_memory.free_gb(torch.device("cuda", i)) or 0.0
             for i in range(torch.cuda.device_count())
@@ -46,7 +43,3 @@ def refuse_offloaded(name: str, model: Any) -> None:
                 name, device_memory.weights_gb(model), model.dtype, free or None
             )
         )
-
-
-def _has_gpu(places: Mapping[str, Any]) -> bool:
-    return any(str(place) not in ("cpu", "disk") for place in places.values())

@@ -13,14 +13,14 @@ CARDS = (
     ("a100-large", 80),
     ("rtx-pro-6000", 96),
 )
-"""Hardware of the hub by memory in GB, the smallest first."""
+"""GPUs of the hub by memory in GB, the smallest first."""
 
-BESIDE_GB = 2.0
-"""Left beside the weights for KV caches and passes of a few conversations."""
+CACHES_GB = 2.0
+"""Needed besides the weights, for KV caches and passes of a few conversations."""
 
 
 def weights_gb(model: Any) -> float:
-    """GB that a model's weights take as they are."""
+    """GB that a model's weights take in its dtype."""
     return sum(p.numel() * p.element_size() for p in model.parameters()) / 1e9
 
 
@@ -39,13 +39,13 @@ def does_not_fit(name: str, gb: float, dtype: torch.dtype, free: float | None) -
     >>> does_not_fit("m", 16.6, torch.bfloat16, 14.6)
     'm needs 19 GB in bfloat16 and the device has 15 GB free: use a GPU of 24 GB (l4x1) or a smaller model.'
     """
-    need = gb + BESIDE_GB
-    said = f"{name} needs {need:.0f} GB in {str(dtype).removeprefix('torch.')} and the device has "
-    said += "less free" if free is None else f"{free:.0f} GB free"
-    half = gb / 2 + BESIDE_GB
+    need = gb + CACHES_GB
+    has = "less free" if free is None else f"{free:.0f} GB free"
+    start = f"{name} needs {need:.0f} GB in {str(dtype).removeprefix('torch.')} and the device has {has}"
+    half = gb / 2 + CACHES_GB
     if dtype.itemsize > 2 and (free is None or half <= free):
-        return f"{said}: load it in bfloat16, which takes {half:.0f} GB."
+        return f"{start}: load it in bfloat16, which takes {half:.0f} GB."
     card = next(((card, size) for card, size in CARDS if size > need), None)
     if card is None:
-        return f"{said}: no single GPU of the hub holds it; use a smaller model."
-    return f"{said}: use a GPU of {card[1]} GB ({card[0]}) or a smaller model."
+        return f"{start}: no single GPU of the hub holds it; use a smaller model."
+    return f"{start}: use a GPU of {card[1]} GB ({card[0]}) or a smaller model."

@@ -1,7 +1,7 @@
 """What a checkpoint's generation config asks for beyond the argmax, and how it is switched off.
 
-Greedy means the target's bare argmax, in every decoder alike. A penalty on repetition, a forced or a
-suppressed token changes what `generate()` picks; it is neutralised, and said.
+Greedy means the target's bare argmax, in every decoder alike. A repetition penalty, a forced or a
+suppressed token changes what `generate()` picks; it is switched off, with a note.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A KV cache that is allocated ahead, written in place, and compacted by moving rows.
+"""A KV cache that is allocated ahead, written in place, and compacted by moving slots.
 
-One tensor holds keys and values of all layers (of all on one device, where a model lies on several), so
-that keeping an accepted branch is one gather and one write for the whole model, and nothing at all when
-the branch lies contiguous already. Every layer
-keeps the full length, sliding windows included: a rejected branch must never have pushed out a row
-that the accepted one still needs. The window belongs into the mask (`targets.masks`).
+One tensor holds the keys and values of all layers (of all layers on one device, where a model spans
+several). Keeping an accepted branch is then one gather and one write for the whole model, and nothing at
+all when the branch already lies contiguous. Every layer keeps the full length, sliding windows included:
+a rejected branch must never push out a slot that the accepted one still needs. The window belongs into the
+attention mask (`targets.masks`).
 
-It does not know trees or tokens: rows are numbers. Batch size 1 only.
+The cache does not know trees or tokens: a KV slot is a number. Batch size 1 only.
 """
 
 from __future__ import annotations
@@ -18,16 +18,51 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 GRAIN = 256
-"""Capacity is a multiple of this many rows."""
+"""Capacity is a multiple of this many slots."""
+
+
+class KVStore:
+    """The tensors behind a cache: one block [layers, 2 (keys, values), 1, H, capacity, D] per device.
+
+    The cache and its layers share the store and do not reference each other, so that a cache is freed as
+    soon as it is dropped, without the garbage collector.
+    """
+
+    def __init__(self, layers: int, capacity: int, devices: Sequence[torch.device]) -> None:
+        self.layers, self.least_capacity, self.devices = layers, capacity, tuple(devices)
+        self.blocks: list[torch.Tensor] = []
+        self.views: list[tuple[torch.Tensor, torch.Tensor]] = []  # keys and values of each layer
+
+    @property
+    def capacity(self) -> int:
+        """Slots allocated."""
+        return self.blocks[0].shape[4] if self.blocks else 0
+
+    def reserve(self, length: int, like: torch.Tensor) -> None:
+        """Make capacity for `length` slots of the shape [..., H, N, D] of `like`; what is written stays."""
+        if length <= self.capacity:
+            return
+        first = max(length + GRAIN, self.least_capacity)  # an answer follows the prompt
+        wanted = max(length, 2 * self.capacity) if self.capacity else first
+        wanted = -(-wanted // GRAIN) * GRAIN
+        _, heads, _, width = like.shape
+        blocks: list[torch.Tensor] = []
+        for device, run in groupby(self.devices or (like.device,) * self.layers):
+            shape = (len(list(run)), 2, 1, heads, wanted, width)
+            blocks.append(torch.empty(shape, dtype=like.dtype, device=device))
+        for new, old in zip(blocks, self.blocks, strict=False):
+            new[..., : self.capacity, :] = old
+        self.blocks = blocks
+        self.views = [(both[0], both[1]) for block in blocks for both in block]
 
 
 class KVLayer(CacheLayerMixin):
-    """One layer's view of the store; what transformers' attention calls `update` on."""
+    """One layer's view of the store; transformers' attention calls `update` on it."""
 
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, store: KVCache, index: int) -> None:
+    def __init__(self, store: KVStore, index: int) -> None:
         super().__init__()
         self.store, self.index, self.length = store, index, 0
 
@@ -37,23 +72,26 @@ class KVLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write [1, H, N, D] behind the filled part -> views [1, H, length, D] of all filled rows."""
-        start, self.length = self.length, self.length + key_states.shape[-2]
-        keys, values = self.store.layer(self.index, self.length, like=key_states)
-        keys[:, :, start : self.length] = key_states
-        values[:, :, start : self.length] = value_states
-        return keys[:, :, : self.length], values[:, :, : self.length]
+        """Write [1, H, N, D] behind the filled slots -> views [1, H, length, D] of all filled slots."""
+        start, stop = self.length, self.length + key_states.shape[-2]
+        self.store.reserve(stop, key_states)
+        keys, values = self.store.views[self.index]
+        assert keys.shape[:2] == key_states.shape[:2], "batch size 1, the same heads in every layer"
+        keys[:, :, start:stop] = key_states
+        values[:, :, start:stop] = value_states
+        self.length = stop
+        return keys[:, :, :stop], values[:, :, :stop]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(length, offset) of the keys that a query of that many rows sees."""
+        """(length, offset) of the keys that a query of that many tokens sees."""
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Rows filled."""
+        """Slots filled."""
         return self.length
 
     def get_max_length(self) -> int:
-        """-1: it grows."""
+        """-1: no limit."""
         return -1
 
     def reset(self) -> None:
@@ -61,118 +99,84 @@ class KVLayer(CacheLayerMixin):
         self.length = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last rows; the count is negative, as transformers has it."""
+        """Drop the last slots; transformers passes a negative count."""
         if tokens_to_remove > 0:
-            raise ValueError("A cache is cropped by a negative count of rows.")
+            raise ValueError("A cache is cropped by a negative count of slots.")
         self.length = max(0, self.length + tokens_to_remove)
 
 
 class KVCache(Cache):
-    """The KV rows of one conversation, [layers, 2, 1, H, capacity, D], capacity doubling."""
+    """The KV slots of one conversation. Capacity doubles when it is used up."""
 
     def __init__(
         self, layers: int, capacity: int = 0, *, devices: Sequence[torch.device] = ()
     ) -> None:
-        """capacity: rows to allocate at the first write, when more than that write needs. devices: of
-        each layer, where they differ; else all lie where the first write is."""
-        super().__init__(layers=[KVLayer(self, index) for index in range(layers)])
+        """capacity: slots to allocate at the first write at least. devices: one for each layer where they
+        differ; otherwise everything lies where the first write does."""
         assert len(devices) in (0, layers), "a device for each layer"
-        self._devices = tuple(devices)
-        self._blocks: list[torch.Tensor] = []  # one for each run of layers on one device
-        self._views: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._capacity = capacity
+        self.store = KVStore(layers, capacity, devices)
+        super().__init__(layers=[KVLayer(self.store, index) for index in range(layers)])
 
     @property
     def length(self) -> int:
-        """Rows filled in every layer."""
+        """Slots filled in every layer."""
         return self.layers[0].length if self.layers else 0
 
     @property
     def capacity(self) -> int:
-        """Rows allocated."""
-        return self._blocks[0].shape[4] if self._blocks else 0
+        """Slots allocated."""
+        return self.store.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated on the device, or on all of them."""
-        return sum(block.nbytes for block in self._blocks)
-
-    def layer(
-        self, index: int, length: int, *, like: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of one layer, each [1, H, capacity, D], with room for `length` rows."""
-        if length > self.capacity:
-            self._grow(length, like)
-        views = self._views[index]
-        assert views[0].shape[:2] == like.shape[:2], "one batch row, the same heads in every layer"
-        return views
-
-    def _grow(self, length: int, like: torch.Tensor) -> None:
-        first = max(length + GRAIN, self._capacity)  # room for an answer behind the prompt
-        wanted = max(length, 2 * self.capacity) if self.capacity else first
-        wanted = -(-wanted // GRAIN) * GRAIN
-        _, heads, _, width = like.shape
-        devices = self._devices or (like.device,) * len(self.layers)
-        blocks: list[torch.Tensor] = []
-        for device, run in groupby(devices):
-            shape = (len(list(run)), 2, 1, heads, wanted, width)
-            blocks.append(torch.empty(shape, dtype=like.dtype, device=device))
-        for new, old in zip(blocks, self._blocks, strict=False):
-            new[..., : self.capacity, :] = old
-        self._blocks = blocks
-        self._views = [(both[0], both[1]) for block in blocks for both in block]
-
-    def __deepcopy__(self, memo: dict[int, object]) -> KVCache:
-        """A cache of its own with the same rows, for a conversation that is forked."""
-        twin = KVCache(len(self.layers), self.capacity or self._capacity, devices=self._devices)
-        memo[id(self)] = twin
-        if self.length:
-            with torch.inference_mode():
-                twin._grow(self.length, self._views[0][0])
-                for its, mine in zip(twin._blocks, self._blocks, strict=True):
-                    its[..., : self.length, :] = mine[..., : self.length, :]
-        for mine, its in zip(self.layers, twin.layers, strict=True):
-            its.length = mine.length
-        return twin
-
-    def compact(self, confirmed: int, rows: Sequence[int]) -> None:
-        """Of the rows behind the first `confirmed`, keep these (ascending, counted from 0), drop the rest.
-
-        Moves only what is not in place: [0, 1, 2, 7] moves one row, [0, 1, 2] none.
-        """
-        assert list(rows) == sorted(set(rows)), "rows ascend"
-        assert not rows or confirmed + rows[-1] < self.length, "rows were written by the last pass"
-        still = next((i for i, row in enumerate(rows) if row != i), len(rows))
-        if still < len(rows):
-            source = torch.tensor([confirmed + r for r in rows[still:]])
-            start, stop = confirmed + still, confirmed + len(rows)
-            for block in self._blocks:
-                block[..., start:stop, :] = block.index_select(4, source.to(block.device))
-        self.crop_to(confirmed + len(rows))
+        """Bytes allocated, on all devices together."""
+        return sum(block.nbytes for block in self.store.blocks)
 
     @property
-    def rows(self) -> torch.Tensor:
-        """All rows, [layers, 2 (keys, values), 1, H, capacity, D]; the first `length` are filled."""
-        assert len(self._blocks) == 1, "written, and on one device"
-        return self._blocks[0]
+    def slots(self) -> torch.Tensor:
+        """All slots, [layers, 2 (keys, values), 1, H, capacity, D]; the first `length` are filled."""
+        assert len(self.store.blocks) == 1, "written, and on one device"
+        return self.store.blocks[0]
 
-    def append(self, rows: torch.Tensor) -> None:
-        """Add rows [layers, 2, 1, H, N, D] that were computed elsewhere."""
-        start, stop = self.length, self.length + rows.shape[4]
-        if stop > self.capacity:
-            self._grow(stop, rows[0, 0])
-        self.rows[..., start:stop, :] = rows
+    def __deepcopy__(self, memo: dict[int, object]) -> KVCache:
+        """A cache of its own with the same slots, for a forked conversation."""
+        least = self.capacity or self.store.least_capacity
+        fork = KVCache(len(self.layers), least, devices=self.store.devices)
+        memo[id(self)] = fork
+        if self.length:
+            with torch.inference_mode():
+                fork.store.reserve(self.length, self.store.views[0][0])
+                for new, old in zip(fork.store.blocks, self.store.blocks, strict=True):
+                    new[..., : self.length, :] = old[..., : self.length, :]
+        for layer in fork.layers:
+            layer.length = self.length
+        return fork
+
+    def compact(self, confirmed: int, kept: Sequence[int]) -> None:
+        """Of the slots behind the first `confirmed`, keep these (ascending, from 0) and drop the rest.
+
+        Moves only what is not in place: [0, 1, 2, 7] moves one slot, [0, 1, 2] none.
+        """
+        assert list(kept) == sorted(set(kept)), "slots ascend"
+        assert not kept or confirmed + kept[-1] < self.length, "the last pass wrote these slots"
+        in_place = next((i for i, slot in enumerate(kept) if slot != i), len(kept))
+        if in_place < len(kept):
+            source = torch.tensor([confirmed + slot for slot in kept[in_place:]])
+            start, stop = confirmed + in_place, confirmed + len(kept)
+            for block in self.store.blocks:
+                block[..., start:stop, :] = block.index_select(4, source.to(block.device))
+        self.crop_to(confirmed + len(kept))
+
+    def append(self, slots: torch.Tensor) -> None:
+        """Add slots [layers, 2, 1, H, N, D] that were computed elsewhere."""
+        start, stop = self.length, self.length + slots.shape[4]
+        self.store.reserve(stop, slots[0, 0])
+        self.slots[..., start:stop, :] = slots
         for layer in self.layers:
             layer.length = stop
 
-    def release(self) -> None:
-        """Empty the cache and give its memory back at once. A dropped cache waits for the garbage
-        collector, because it and its layers know each other."""
-        self._blocks, self._views = [], []
-        self.crop_to(0)
-
     def crop_to(self, length: int) -> None:
-        """Shorten every layer to its first `length` rows."""
-        assert length <= self.length, "cropping never lengthens"
+        """Shorten every layer to its first `length` slots."""
+        assert all(layer.length >= length for layer in self.layers), "cropping never lengthens"
         for layer in self.layers:
             layer.length = length

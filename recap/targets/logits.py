@@ -1,4 +1,4 @@
-"""From logits to what travels: the greedy choice and the most probable tokens, in one copy."""
+"""From logits to what is copied to the host: the greedy choice and the most probable tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LARGEST_ID = 1 << 24
 """Token ids travel as float32, which is exact below this."""
 
 LOGITS_AT_ONCE = 1 << 26
-"""Logits (rows x vocabulary) held in float32 at one time: 256 MB."""
+"""Logits (tokens x vocabulary) held in float32 at one time: 256 MB."""
 
 LARGE_VOCAB, BLOCK = 16_384, 64
-"""From so many tokens on, blocks of so many are searched for the best."""
+"""From this vocabulary size on, the best tokens are searched by blocks of this many."""
 
 
-def chunk_rows(vocab_size: int) -> int:
-    """How many rows of logits are made at once."""
+def chunk_size(vocab_size: int) -> int:
+    """For how many tokens logits are computed at once."""
     return max(1, LOGITS_AT_ONCE // vocab_size)
 
 
@@ -38,34 +38,34 @@ def pack(logits: torch.Tensor, top_k: int) -> torch.Tensor:
 def _best(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores [N, V] -> argmax [N, 1] and the ids of the k highest [N, k], best first.
 
-    On a CPU and with a large vocabulary the maxima of blocks are taken first, one vectorised read; only the k best
-    blocks are looked into.
+    On a CPU with a large vocabulary, the maxima of blocks come first, in one vectorised read; then only the
+    k best blocks are searched.
     """
-    rows, vocab = scores.shape
+    count, vocab = scores.shape
     if scores.device.type != "cpu" or vocab < LARGE_VOCAB or vocab % BLOCK or k > BLOCK:
         return scores.argmax(-1, keepdim=True), scores.topk(k, dim=-1).indices
-    blocks = scores.view(rows, vocab // BLOCK, BLOCK)
+    blocks = scores.view(count, vocab // BLOCK, BLOCK)
     highest = blocks.amax(-1)
-    first = highest.argmax(-1)  # of equal maxima the first, as argmax over the row has it
-    inside = blocks[torch.arange(rows), first].argmax(-1)
-    among = highest.topk(k, dim=-1).indices
-    picked = blocks.gather(1, among[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
-    places = picked.topk(k, dim=-1).indices
-    ids = among.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+    first = highest.argmax(-1)  # of equal maxima the first one, like argmax over all scores
+    inside = blocks[torch.arange(count), first].argmax(-1)
+    best = highest.topk(k, dim=-1).indices
+    picked = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
+    index = picked.topk(k, dim=-1).indices
+    ids = best.gather(1, index // BLOCK) * BLOCK + index % BLOCK
     return (first * BLOCK + inside)[:, None], ids
 
 
 def unpack(packed: torch.Tensor) -> Predictions:
-    """One copy to the host, then Predictions whose `top_ids[:, 0]` equals `choice` in every row."""
+    """One copy to the host, then Predictions whose `top_ids[:, 0]` equals `choice` everywhere."""
     table = packed.cpu().numpy()
     choice = table[:, 0].astype(np.int64)
     k = (table.shape[1] - 1) // 2
     ids = table[:, 1 : 1 + k].astype(np.int64)
     probs = np.ascontiguousarray(table[:, 1 + k :], dtype=np.float32)
     if k:
-        for row in np.flatnonzero(ids[:, 0] != choice):  # an exact tie that top-k ordered otherwise
-            place = np.flatnonzero(ids[row] == choice[row])
-            at = int(place[0]) if len(place) else k - 1
-            ids[row, 1 : at + 1] = ids[row, :at].copy()
-            ids[row, 0] = choice[row]
+        for node in np.flatnonzero(ids[:, 0] != choice):  # exact ties that top-k orders differently
+            found = np.flatnonzero(ids[node] == choice[node])
+            rank = int(found[0]) if len(found) else k - 1
+            ids[node, 1 : rank + 1] = ids[node, :rank].copy()
+            ids[node, 0] = choice[node]
     return Predictions(choice=choice, top_ids=ids, top_probs=probs)

@@ -1,9 +1,9 @@
-"""Linear layers packed once for small row counts: the CPU's fast path, for every decoder alike.
+"""Linear layers in a packed weight layout for small passes: the CPU's fast path, for every decoder alike.
 
-A pass of a few rows reads every weight once, so its time should hardly depend on the rows. The CPU's
-general matrix product lays the weights out anew in each call and loses that: on many CPUs two rows take
-nearly twice the time of one. oneDNN takes weights in its own blocked layout, which costs one reordering
-at load. The products are the same sums in another order: float32 stays greedy-identical (tested), the
+A small pass reads every weight once, so its time should hardly depend on the number of packed tokens. The
+CPU's general matrix product lays the weights out again in each call and loses that: on many CPUs two tokens
+take nearly twice the time of one. oneDNN takes weights in its own blocked layout, which costs one reordering
+at load. The products are the same sums in another order: float32 stays greedy-identical (tested), and the
 weights are not rounded.
 """
 
@@ -14,11 +14,11 @@ import time
 import torch
 from torch import Tensor, nn
 
-ROWS = 64
-"""Rows that the layout is chosen for; smaller passes like it as well."""
+TOKENS = 64
+"""Packed tokens that the layout is chosen for; smaller passes are fast in it too."""
 
-WARM_ROWS = 32
-"""Passes of up to so many rows have their kernels made at load."""
+WARM_TOKENS = 32
+"""Passes of up to this many tokens have their kernels built at load."""
 
 WARM_S = 1.0
 """Most seconds that this may take."""
@@ -30,9 +30,10 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.dtype = linear.weight.dtype
         weight = linear.weight.detach()
-        # no buffer: it has no dense storage that could be moved, cast or saved
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        # not a buffer: it has no dense storage that could be moved, cast or saved
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS)
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,9 +57,9 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 @torch.inference_mode()
 def warm(*modules: nn.Module) -> int:
-    """Make oneDNN's kernels for small row counts: a row count's first pass is twice as slow without.
+    """Build oneDNN's kernels for small passes: the first pass of each size is twice as slow without.
 
-    Returns the largest row count that is ready, 0 if none: large layers use the time up sooner.
+    Returns the largest number of packed tokens that is ready, 0 if none: large layers use up the time.
     """
     layers: dict[tuple[int, int, bool], PackedLinear] = {}
     for module in modules:
@@ -67,16 +68,16 @@ def warm(*modules: nn.Module) -> int:
                 shape = (layer.in_features, layer.out_features, layer.bias is not None)
                 layers.setdefault(shape, layer)
     end = time.perf_counter() + WARM_S
-    for rows in range(1, WARM_ROWS + 1):
+    for count in range(1, WARM_TOKENS + 1):
         for layer in layers.values():
             if time.perf_counter() > end:
-                return rows - 1
-            layer(torch.zeros(1, rows, layer.in_features, dtype=layer._packed.dtype))
-    return WARM_ROWS if layers else 0
+                return count - 1
+            layer(torch.zeros(1, count, layer.in_features, dtype=layer.dtype))
+    return WARM_TOKENS if layers else 0
 
 
 def pack(module: nn.Module) -> None:
-    """Replace the plain linear layers inside a module; their dense weights are let go."""
+    """Replace the plain linear layers inside a module; their dense weights are freed."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:

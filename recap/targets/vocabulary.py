@@ -1,4 +1,4 @@
-"""Tokens as text: what a person sees of an answer, and of a single candidate in a tree."""
+"""Tokens as text: an answer for people, and a single candidate of a tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Vocabulary:
     """The readable side of a tokenizer. Thread-safe: decoding never changes the tokenizer's state."""
 
     def __init__(self, tokenizer: Any, extra_controls: Iterable[int] = ()) -> None:
-        """`extra_controls`: ids that count as control tokens whatever the tokenizer says of them."""
+        """extra_controls: ids that count as control tokens even if the tokenizer does not declare them."""
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}
         added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -25,7 +25,7 @@ class Vocabulary:
             if name is not None:
                 names.setdefault(i, name)
         self.controls: dict[int, str] = names
-        """Control tokens: id -> the name that must stay mere text when a user types it."""
+        """Control tokens: id -> the name that must stay text when a user types it."""
         pieces = tokenizer.convert_ids_to_tokens(tokenizer.encode(" a", add_special_tokens=False))
         self._sentencepiece = any(_WORD_START in piece for piece in pieces)
 

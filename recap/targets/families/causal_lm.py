@@ -6,4 +6,4 @@ from ..transformers_target import TransformersTarget
 
 
 class CausalLMTarget(TransformersTarget):
-    """One position a token, no images; everything is in the common target."""
+    """One position per token, no images: everything is in `TransformersTarget`."""
