@@ -1,9 +1,8 @@
 """A target without a model: its next token is a pure function of the last tokens.
 
-It stands in where the loop, the drafters and the command line are tested for what they do with
-predictions, in milliseconds. It keeps the real contract (rows written behind the cache, `keep`,
-`crop`), and it reads its context through the mask and the kept rows, so a wrong mask, a wrong parent
-or a wrong compaction changes its answers as it would change a real model's.
+It replaces a model where the loop, the drafters and the command line are tested, and takes milliseconds. It
+keeps the real contract (KV slots of a pass after the cache, `compact`, `crop`) and reads its context through
+the mask and the compacted slots. So a wrong mask, parent or compaction changes its answers, as in a real model.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from recap.drafters.tree import CandidateTree
 from recap.predictions import Predictions
 from recap.targets.base import KVState, Message, Segment
 
@@ -78,17 +78,17 @@ class ScriptedTarget:
         assert mask.shape == (len(tokens), len(tokens))
         state.extra["packed"] = list(tokens)
         contexts = []
-        for row in range(len(tokens)):
-            seen = [tokens[j] for j in range(len(tokens)) if mask[row, j]]
-            assert depths[row] == len(seen) - 1, "depth counts the ancestors"
+        for node in range(len(tokens)):
+            seen = [tokens[j] for j in range(len(tokens)) if mask[node, j]]
+            assert depths[node] == len(seen) - 1, "depth counts the ancestors"
             contexts.append([*state.cache[: state.length], *seen])
         return self.predict(contexts, top_k)
 
-    def compact(self, state, rows):
+    def compact(self, state, nodes):
         packed = state.extra.pop("packed")
         del state.cache[state.length :]
-        state.cache.extend(packed[row] for row in rows)
-        state.length += len(rows)
+        state.cache.extend(packed[node] for node in nodes)
+        state.length += len(nodes)
 
     def crop(self, state, length):
         del state.cache[length:]
@@ -111,7 +111,7 @@ class ScriptedTarget:
 
 
 class HeldTarget(ScriptedTarget):
-    """Its passes wait until the test lets them go."""
+    """Its passes wait until the test sets `go`."""
 
     def __init__(self) -> None:
         super().__init__(seed=3, eos=False)
@@ -130,8 +130,13 @@ class HeldTarget(ScriptedTarget):
         return super().verify(state, *args, **kwargs)
 
 
+def branches(tree: CandidateTree) -> list[tuple[int, ...]]:
+    """The tokens from the root down to each packed node, () for the root."""
+    return [tuple(tree.tokens[above] for above in tree.path(node)) for node in range(len(tree))]
+
+
 def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
-    """Wait for what other threads bring about."""
+    """Wait for what another thread does."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

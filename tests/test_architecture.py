@@ -47,8 +47,6 @@ PENDING: dict[str, set[str]] = {
     },
     "circles": set(),
     "privates": {
-        "recap.drafters.recap.reference imports recap.drafters.recap.grow._KINDS",
-        "recap.drafters.recap.reference imports recap.drafters.recap.grow._MATCHES",
         "recap.page.launch uses demo._queue",
     },
 }

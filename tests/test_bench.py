@@ -755,14 +755,14 @@ def test_memories_are_bounded_by_the_config():
         config = RecapConfig(budget=15, **config)
         return overhead.memory_sizes(vocab=3000, tokens=tokens, config=config)
 
-    small, large = (sizes(900, request_rows=rows) for rows in (1000, 8000))
+    small, large = (sizes(900, request_capacity=rows) for rows in (1000, 8000))
     assert small["verified"] > 1000, "the ring has wrapped around"
     for one in (small, large):
         assert one["request_mb"] <= one["request_full_mb"]
     bytes_each = 1e6 * (large["request_full_mb"] - small["request_full_mb"]) / 7000
     assert 68 < bytes_each < 600, "arrays, keys and their dictionaries"
     assert small["request_mb"] < large["request_mb"]
-    config = RecapConfig(budget=3, request_rows=1000)
+    config = RecapConfig(budget=3, request_capacity=1000)
     wide, narrow = (
         overhead.memory_sizes(vocab=vocab, tokens=30, config=config)["persistent_mb"]
         for vocab in (60_000, 30_000)
@@ -771,7 +771,7 @@ def test_memories_are_bounded_by_the_config():
 
 
 def test_overhead_reports_times_and_what_is_above_its_limit(capsys, monkeypatch):
-    small = RecapConfig(budget=63, request_rows=1000)
+    small = RecapConfig(budget=63, request_capacity=1000)
     monkeypatch.setattr(overhead, "RecapConfig", lambda **_: small)
     words = ["--vocab", "3000", "--tokens", "50", "--nodes", "7", "--steps", "3"]
     assert overhead.main(words) == 0

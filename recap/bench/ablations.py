@@ -1,4 +1,4 @@
-"""Recap with one thing changed at a time, and what chance would make of the difference."""
+"""Recap with one thing changed at a time, and the interval of the difference."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ..drafters.recap.config import RecapConfig
 from ..drafters.recap.drafter import RecapDrafter
-from ..drafters.recap.grow import add_node, begin_tree, follow, open_place, usable, weigh
+from ..drafters.recap.grow import add_node, advance_match, fetch, mix, start_tree
 from ..drafters.token_recycling import static_nodes
-from ..drafters.tree import ROOT, CandidateTree
+from ..drafters.tree import ROOT, CandidateTree, usable
 from ..options import budget_from
 from ..pass_timing import pass_cost
 from ..targets.base import Target
@@ -23,43 +23,42 @@ WHOLE = "recap"
 
 
 class StaticTreeDrafter(RecapDrafter):
-    """Recap's memories and mixture in Token Recycling's fixed tree: a place's child is a rank, whatever its score."""
+    """Recap's memories and mixture in Token Recycling's fixed tree: children by rank, whatever their score."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._make_room(len(static_nodes()))
+        self.reserve(len(static_nodes()))
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        tree = self._grown
-        begin_tree(tree, self._rules, self.lookup.automaton, *self._tail)
-        at: dict[int, int] = {}  # static node -> handle of its place
-        if limit > 0 and usable(self._blocked, self._tail[-1]):
-            self._ask(ROOT)
-            at[0] = ROOT
+        tree = self.tree
+        start_tree(tree, self.rules, self.lookup.automaton, *self.tail)
+        mixed: dict[int, int] = {}  # static node -> its index in the tree
+        if limit > 0 and usable(self.blocked, self.tail[-1]):
+            self._mix(ROOT)
+            mixed[0] = ROOT
         for number, (parent, rank, depth, _) in enumerate(static_nodes(), start=1):
-            above = at.get(parent)
+            above = mixed.get(parent)
             if above is None or depth > limit:
                 continue
-            names = [
-                i
-                for i in range(tree.nodes[above]["count"])
-                if usable(self._blocked, tree.ranked[above, i])
-            ]
-            if rank >= len(names):
+            count = tree.nodes[above]["count"]
+            ranks = [i for i in range(count) if usable(self.blocked, tree.ranked[above, i])]
+            if rank >= len(ranks):
                 continue
-            token, chance = tree.ranked[above, names[rank]], tree.mixed[above, names[rank]]
-            score = tree.nodes[above]["score"] * chance
-            node = add_node(tree, self.memory.store, self.request.ring, above, token, chance, score)
-            if not self._terminal[token]:
-                follow(tree, self._rules, self.lookup.automaton, node)
-                self._ask(node)
-                at[number] = node
-        return self._packed(record)
+            token = tree.ranked[above, ranks[rank]]
+            probability = tree.mixed[above, ranks[rank]]
+            score = tree.nodes[above]["score"] * probability
+            memories = self.memory.arrays, self.request.arrays
+            node = add_node(tree, *memories, above, token, probability, score)
+            if not self.terminal[token]:
+                advance_match(tree, self.rules, self.lookup.automaton, node)
+                self._mix(node)
+                mixed[number] = node
+        return self.packed(record)
 
-    def _ask(self, at: int) -> None:
-        rows = self.memory.store, self.request.ring
-        open_place(self._grown, self._rules, *rows, self.lookup.automaton, self._blocked, at)
-        weigh(self._grown, self._rules, *rows, self._likely, at)
+    def _mix(self, node: int) -> None:
+        memories = self.memory.arrays, self.request.arrays
+        fetch(self.tree, self.rules, *memories, self.lookup.automaton, self.blocked, node)
+        mix(self.tree, self.rules, *memories, self.runner_ups, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +73,25 @@ class Ablation:
 
 ABLATIONS: dict[str, Ablation] = {
     WHOLE: Ablation(),
-    # so far apart that a shorter key's candidates only fill what a longer one leaves of the budget
+    # so far apart that the candidates of shorter keys only fill what longer ones leave of the budget
     "strict back-off": Ablation({"base_weights": (1.0, 1e-12, 1e-24)}),
     "uniform mixture": Ablation({"base_weights": (1.0, 1.0, 1.0)}),
     "without confidence": Ablation({"confidence": False}),
     "without lookup": Ablation({"lookup": False}),
-    "3-token level alone": Ablation({"base_weights": (1.0, 0.0, 0.0)}),
-    "2-token level alone": Ablation({"base_weights": (0.0, 1.0, 0.0)}),
-    "1-token level alone": Ablation({"base_weights": (0.0, 0.0, 1.0)}),
-    "without 3-token level": Ablation({"base_weights": (0.0, 0.2, 0.1)}),
-    "without 2-token level": Ablation({"base_weights": (0.7, 0.0, 0.1)}),
-    "without 1-token level": Ablation({"base_weights": (0.7, 0.2, 0.0)}),
+    "3-token source alone": Ablation({"base_weights": (1.0, 0.0, 0.0)}),
+    "2-token source alone": Ablation({"base_weights": (0.0, 1.0, 0.0)}),
+    "1-token source alone": Ablation({"base_weights": (0.0, 0.0, 1.0)}),
+    "without 3-token source": Ablation({"base_weights": (0.0, 0.2, 0.1)}),
+    "without 2-token source": Ablation({"base_weights": (0.7, 0.0, 0.1)}),
+    "without 1-token source": Ablation({"base_weights": (0.7, 0.2, 0.0)}),
     "cold persistence": Ablation(cold=True),
-    "memory kept over turns": Ablation({"keep_over_turns": True}),
-    "without runners-up": Ablation({"runner_up_share": 0.0}),
+    "without runner-ups": Ablation({"runner_up_share": 0.0}),
     "without calibrated acceptance": Ablation({"calibrate": False}),
     "newest prediction alone": Ablation({"newest_share": 1.0}),
     "without seeding": Ablation({"seed_prompt": False}),
     "budget fixed at 15": Ablation(budget=15),
     "budget fixed at 63": Ablation(budget=63),
-    "budget by pass cost": Ablation(budget="auto"),
+    "budget by pass time": Ablation(budget="auto"),
     "static tree": Ablation(drafter=StaticTreeDrafter, budget=80),
 }
 

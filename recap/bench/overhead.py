@@ -24,7 +24,13 @@ import numpy as np
 from ..drafters import Drafter, make_drafter
 from ..drafters.recap.config import RecapConfig
 from ..drafters.recap.drafter import RecapDrafter
-from ..drafters.recap.memory import RequestMemory, key2, key3
+from ..drafters.recap.memory import (
+    LARGEST_VOCAB,
+    RequestMemory,
+    key2,
+    key3,
+    store_prediction,
+)
 from ..predictions import Predictions
 
 PROFILE = np.array([0.42, 0.17, 0.09, 0.06, 0.04, 0.03, 0.02, 0.02], np.float32)
@@ -126,14 +132,12 @@ def memory_sizes(*, vocab: int, tokens: int, config: RecapConfig) -> dict[str, f
 
 def _full(config: RecapConfig) -> RequestMemory:
     """A request-local memory that has wrapped around once, no two predictions with a key in common."""
-    request = RequestMemory(config.top_k, config.request_rows)
+    request = RequestMemory(config.top_k, config.request_capacity)
     rng = np.random.default_rng(0)
-    ids = np.zeros((64, config.top_k), np.int64)
-    probs = np.zeros((64, config.top_k), np.float32)
-    for _ in range(0, 2 * config.request_rows, 64):
-        tails = rng.integers(0, 1 << 20, size=(64, 3)).tolist()
-        keys = [(key2(b, c), key3(a, b, c)) for a, b, c in tails]
-        request.write(keys, ids, probs, probs[:, 0])
+    ids, probs = np.zeros(config.top_k, np.int64), np.zeros(config.top_k, np.float32)
+    for serial in range(2 * config.request_capacity):
+        a, b, c = rng.integers(0, LARGEST_VOCAB, size=3).tolist()
+        store_prediction(request.reserve(1), serial, key2(b, c), key3(a, b, c), ids, probs, 0.0)
     return request
 
 

@@ -1,4 +1,4 @@
-"""Drafters: everything that proposes a candidate tree. One file a decoder, one protocol (`base`)."""
+"""Drafters: everything that proposes a candidate tree. One file per decoder, one protocol (`base`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..predictions import Predictions
+from . import jit
 from .base import Drafter
-from .jit import cache_folder, kept, kept_in, new_table, with_room
 from .plain import AutoregressiveDrafter
 from .prompt_lookup import PromptLookupDrafter
 from .recap.drafter import RecapDrafter
@@ -26,51 +26,45 @@ DECODERS = ("recap", "token_recycling", "prompt_lookup", "autoregressive")
 
 @functools.cache
 def warm() -> float:
-    """Have every drafter's kernels ready -> the seconds that it took, once a process.
+    """Make every drafter's kernels ready, once per process -> the seconds that it took.
 
-    Compiled once on a machine (10 to 30 seconds), read from disk afterwards (under one).
+    The first start on a machine compiles them (10 to 30 seconds); later ones read them from disk.
     """
-    begun = time.perf_counter()
-    if not kept():
-        again = (
-            "" if kept_in() else f", at every start, for nothing can be written in {cache_folder()}"
-        )
-        log.warning("Compiling the drafters, once on a machine: up to half a minute%s.", again)
+    start = time.perf_counter()
+    compiled, folder = jit.is_compiled(), jit.KERNEL_FOLDER
+    if not compiled:
+        again = "" if folder else f", at every start, because {jit.cache_folder()} is not writable"
+        log.warning("Compiling the drafters, once per machine: up to half a minute%s.", again)
     try:
-        _use_all()
+        _run_kernels()
     except Exception:
-        if not kept():
+        if not compiled:
             raise
-        log.warning("The compiled drafters in %s are damaged: making them anew.", kept_in())
-        shutil.rmtree(str(kept_in()), ignore_errors=True)
-        _use_all()
-    return time.perf_counter() - begun
+        log.warning("The compiled drafters in %s are damaged: compiling them again.", folder)
+        shutil.rmtree(str(folder), ignore_errors=True)
+        _run_kernels()
+    return time.perf_counter() - start
 
 
-def _use_all() -> None:
-    """One small tree by every drafter."""
-    with_room(new_table(), 100)
-    said = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
-    for made in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
-        made.begin([1, 2, 3, 1], blocked=frozenset(), terminal=frozenset())
-        if made.seeds:
-            made.seed([3], said)
-        made.confirm([2])
+def _run_kernels() -> None:
+    """Draft and learn with every drafter on a tiny vocabulary, to compile whatever a run needs."""
+    jit.reserve(jit.new_table(), 100)
+    one = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
+    for drafter in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
+        drafter.begin([1, 2, 3, 1], blocked=frozenset(), terminal=frozenset())
+        drafter.seed([3], one)
+        drafter.confirm([2])
         for _ in range(2):
-            tree = made.propose(limit=1, record=False)
+            tree = drafter.propose(limit=1, record=False)
             tree.ancestor_mask()
-            many = Predictions(
-                *(
-                    np.repeat(a, len(tree), axis=0)
-                    for a in (said.choice, said.top_ids, said.top_probs)
-                )
-            )
-            made.observe(tree, many, [])
-            made.confirm([2])
+            columns = (one.choice, one.top_ids, one.top_probs)
+            predictions = Predictions(*(np.repeat(c, len(tree), axis=0) for c in columns))
+            drafter.observe(tree, predictions, [])
+            drafter.confirm([2])
 
 
 def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
-    """A fresh drafter with empty memories.
+    """A new drafter with empty memories.
 
     vocab_size: width of the target's logits (`target.vocab_size`). settings: keyword arguments of the
     drafter's class, such as config=RecapConfig(...) for "recap" or warm=False for "token_recycling".

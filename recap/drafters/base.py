@@ -1,4 +1,4 @@
-"""The protocol that every drafter follows, and what the target hands to it."""
+"""The protocol that every drafter follows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from .tree import CandidateTree
 
 
 class Drafter(Protocol):
-    """Proposes a candidate tree for each pass and learns from every verified row.
+    """Proposes a candidate tree for each pass and learns from every verified node.
 
-    One answer: `begin`, `seed` once, then `propose` and `observe` in turn. A drafter may keep state
-    between answers (a persistent memory); `reset` forgets all of it. `top_k` says how many entries a
-    row of Predictions must have for this drafter (0: the greedy token alone), `seeds` whether it wants
-    rows from inside the prompt.
+    For each answer: `begin`, `seed`, and `confirm` with the first token once, then `propose`, `observe` and
+    `confirm` for each pass. State may outlive an answer (a persistent memory); `reset` clears it. A class that
+    inherits from this one leaves out the methods in which it has nothing to do.
+
+    top_k: entries per prediction that the drafter needs (0: the greedy token alone). seeds: whether it
+    wants predictions from inside the prompt.
     """
 
     name: str
@@ -28,34 +30,34 @@ class Drafter(Protocol):
     def begin(
         self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
     ) -> None:
-        """A new answer starts after these prompt tokens (the whole conversation so far).
+        """Start a new answer after these tokens (the whole conversation so far).
 
-        `blocked`: tokens that are never a key, never a candidate (image placeholders and the like).
-        `terminal`: tokens that end the answer; nothing is proposed behind them.
+        blocked: tokens that are never a key or a candidate, such as image placeholders. terminal: tokens
+        that end the answer; nothing is proposed after them.
         """
         ...
 
     def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
-        """Rows from the prefill: row i is the target's prediction after prompt[positions[i]]."""
+        """Learn from the prefill: prediction i is the target's after prompt[positions[i]]."""
         ...
 
     def confirm(self, tokens: Sequence[int]) -> None:
-        """These tokens are confirmed as the answer's next ones (the first comes from the prefill)."""
+        """Append confirmed tokens to the answer."""
         ...
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        """A tree rooted at the last confirmed token, of depth at most `limit` (0: the root alone).
+        """A tree below the last confirmed token, at most `limit` deep (0: the root alone).
 
-        `record`: fill in each node's contributions.
+        record: fill in each node's contributions.
         """
         ...
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, SourceCount]:
-        """Learn from the verified tree (row i of `predictions` belongs to packed row i).
+        """Learn from the verified tree, before `confirm` of the same pass -> this pass's counts by source.
 
-        Called before `confirm` of the same pass. Returns this pass's counts per level.
+        predictions: prediction i belongs to packed token i. accepted: packed indices.
         """
         ...
 
@@ -64,8 +66,8 @@ class Drafter(Protocol):
         ...
 
 
-def marks(tokens: frozenset[int], vocab_size: int) -> np.ndarray:
+def as_mask(tokens: frozenset[int], vocab_size: int) -> np.ndarray:
     """The set as bool [V], for kernels."""
-    found = np.zeros(vocab_size, np.bool_)
-    found[[token for token in tokens if token < vocab_size]] = True
-    return found
+    mask = np.zeros(vocab_size, np.bool_)
+    mask[[token for token in tokens if token < vocab_size]] = True
+    return mask

@@ -1,8 +1,7 @@
-"""Kernels compiled on first use (numba), and the hash table that they share. No torch.
+"""Kernels compiled on first use (numba), and the hash table that they share.
 
-Drafting runs between two passes of the target, so its time counts in every token. The kernels work on
-plain arrays, release the interpreter lock, and hold the rules of the memories, the lookup and the tree;
-the classes around them hold the arrays.
+Drafting runs between two passes of the target, so its time counts for every token. The kernels work on
+plain arrays and release the interpreter lock. The classes around them own the arrays.
 """
 
 from __future__ import annotations
@@ -16,54 +15,37 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-KERNELS = (
-    "jit.py",
-    "recap/acceptance.py",
-    "recap/grow.py",
-    "recap/learn.py",
-    "recap/memory.py",
-    "recap/mixture.py",
-    "suffix_lookup.py",
-    "token_recycling.py",
-    "tree.py",
-)
-"""Files with kernels. They call one another, so what was compiled earlier holds only while none has changed."""
-
 
 def cache_folder() -> Path:
-    """Where results that can be made again are kept: RECAP_CACHE, or ~/.cache/recap."""
+    """The folder for results that can be computed again: RECAP_CACHE, or ~/.cache/recap."""
     return Path(os.environ.get("RECAP_CACHE") or Path.home() / ".cache" / "recap")
 
 
-def _kernel_folder() -> str | None:
-    """The folder of this version's machine code, None where none can be written."""
-    here = Path(__file__).parent
-    text = b"".join((here / name).read_bytes() for name in KERNELS)
-    folder = cache_folder() / f"kernels-{hashlib.sha256(text).hexdigest()[:16]}"
+def _kernel_folder(sources: Path = Path(__file__).parent) -> Path | None:
+    """A folder that is new whenever a source file changes: kernels are inlined into each other."""
+    files = sorted(sources.rglob("*.py"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    folder = cache_folder() / f"kernels-{digest[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
-    return str(folder) if os.access(folder, os.W_OK) else None
+    return folder if os.access(folder, os.W_OK) else None
 
 
-_FOLDER = _kernel_folder()
+KERNEL_FOLDER = _kernel_folder()
+"""Where this version's machine code is cached, None where nothing can be written."""
 
 
-def kept_in() -> str | None:
-    """The folder of this version's machine code, None where none can be written."""
-    return _FOLDER
+def is_compiled() -> bool:
+    """Whether an earlier process compiled kernels of this version."""
+    return KERNEL_FOLDER is not None and next(KERNEL_FOLDER.rglob("*.nbi"), None) is not None
 
 
-def kept() -> bool:
-    """Whether kernels were compiled on this machine before."""
-    return _FOLDER is not None and next(Path(_FOLDER).rglob("*.nbi"), None) is not None
-
-
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    if _FOLDER is None:
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    if KERNEL_FOLDER is None:
         return numba.njit(nogil=True, **options)(function)
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(KERNEL_FOLDER)
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
     finally:
@@ -71,21 +53,20 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function on its first call; kept on disk, so that the next process need not.
+    """Compile a function that writes into the arrays it is given and creates none.
 
-    It works in the arrays that it is given and makes none: without counting references to them it is
-    several times as fast.
+    Without reference counts on its arrays it runs several times as fast.
     """
-    return _compiled(function, _nrt=False)
+    return _compile(function, _nrt=False)
 
 
-def maker(function: Callable[..., Any]) -> Any:
-    """The same for a function that makes arrays."""
-    return _compiled(function)
+def array_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that creates arrays."""
+    return _compile(function)
 
 
 EMPTY = -1
-"""Marks a free place of a table, and stands for "no value"."""
+"""Marks a free cell of a table, and stands for "no value"."""
 
 
 CELL = np.dtype([("key", np.int64), ("value", np.int64)])
@@ -94,84 +75,82 @@ CELL = np.dtype([("key", np.int64), ("value", np.int64)])
 class Table(NamedTuple):
     """A hash table from non-negative keys to non-negative numbers: open addressing, linear probing.
 
-    cells: CELL [a power of two]; count: int64 [1], keys in use. Not more than half may be in use.
+    cells: CELL [a power of two], at most half of them in use; count: int64 [1], keys in use.
     """
 
     cells: np.ndarray
     count: np.ndarray
 
 
-def new_table(room: int = 0) -> Table:
-    """An empty table for up to `room` keys."""
+def new_table(capacity: int = 0) -> Table:
+    """An empty table for up to `capacity` keys."""
     size = 16
-    while size < 2 * room:
+    while size < 2 * capacity:
         size *= 2
     return Table(np.full(size, EMPTY, CELL), np.zeros(1, np.int64))
 
 
-def with_room(table: Table, more: int) -> Table:
-    """The table itself if `more` keys fit, else a larger one with the same content."""
-    need = int(table.count[0]) + more
-    if 2 * need <= len(table.cells):
+def reserve(table: Table, more: int) -> Table:
+    """The same table if `more` keys fit, otherwise a larger copy."""
+    needed = int(table.count[0]) + more
+    if 2 * needed <= len(table.cells):
         return table
-    grown = new_table(2 * need)
-    _copy(table, grown)
-    return grown
+    larger = new_table(2 * needed)
+    _copy(table, larger)
+    return larger
 
 
 @kernel
 def _home(table, key):
-    """Where a key's probing starts."""
+    """The cell where probing for a key starts."""
     mixed = key * np.int64(-7046029254386353131)
     return (mixed ^ (mixed >> 32)) & (len(table.cells) - 1)
 
 
 @kernel
-def find(table, key):
-    """The key's value, EMPTY if it is not there."""
+def _probe(table, key):
+    """The cell that holds the key, or the free cell where it would go."""
     at = _home(table, key)
-    while table.cells[at].key != EMPTY:
-        if table.cells[at].key == key:
-            return table.cells[at].value
+    while table.cells[at].key != EMPTY and table.cells[at].key != key:
         at = (at + 1) & (len(table.cells) - 1)
-    return EMPTY
+    return at
+
+
+@kernel
+def find(table, key):
+    """The key's value, EMPTY if the key is missing."""
+    return table.cells[_probe(table, key)].value
 
 
 @kernel
 def put(table, key, value):
-    """Set the key's value. There must be room."""
-    at = _home(table, key)
-    while table.cells[at].key != EMPTY:
-        if table.cells[at].key == key:
-            table.cells[at].value = value
-            return
-        at = (at + 1) & (len(table.cells) - 1)
-    table.cells[at].key = key
-    table.cells[at].value = value
-    table.count[0] += 1
+    """Set the key's value. A new key needs a reserved cell."""
+    cell = table.cells[_probe(table, key)]
+    table.count[0] += cell.key == EMPTY
+    cell.key, cell.value = key, value
 
 
 @kernel
 def remove(table, key):
-    """Take a key out, if it is there; the run of keys behind it closes up."""
+    """Remove a key if it is there, and close the gap in the run of cells after it."""
     last = len(table.cells) - 1
-    at = _home(table, key)
-    while table.cells[at].key != key:
-        if table.cells[at].key == EMPTY:
-            return
-        at = (at + 1) & last
+    free = _probe(table, key)
+    if table.cells[free].key == EMPTY:
+        return
     table.count[0] -= 1
-    free, at = at, (at + 1) & last
+    at = (free + 1) & last
     while table.cells[at].key != EMPTY:
-        # may it move up? only if its home does not lie behind the free place
+        # a key may move back only if its home is not between the free cell and its own
         if ((at - _home(table, table.cells[at].key)) & last) >= ((at - free) & last):
-            table.cells[free].key, table.cells[free].value = (
-                table.cells[at].key,
-                table.cells[at].value,
-            )
+            _move(table.cells[at], table.cells[free])
             free = at
         at = (at + 1) & last
-    table.cells[free].key = EMPTY
+    table.cells[free].key = table.cells[free].value = EMPTY
+
+
+@kernel
+def _move(cell, to):
+    to.key, to.value = cell.key, cell.value
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Plain greedy decoding: no candidates, one row a pass. The baseline, in the same engine."""
+"""Plain greedy decoding: no candidates, one packed token per pass. The baseline, in the same engine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from ..predictions import Predictions
 from ..trace import SourceCount
+from .base import Drafter
 from .tree import CandidateTree
 
 
-class AutoregressiveDrafter:
-    """Proposes nothing; asks for no probabilities, so that the pass is as cheap as it can be."""
+class AutoregressiveDrafter(Drafter):
+    """Proposes nothing, and asks for no probabilities, so that the pass is as cheap as it can be."""
 
     name = "autoregressive"
     top_k = 0
@@ -19,22 +20,11 @@ class AutoregressiveDrafter:
     def __init__(self) -> None:
         self._last = -1
 
-    def reset(self) -> None:
-        pass
-
-    def begin(
-        self, prompt: Sequence[int], *, blocked: frozenset[int], terminal: frozenset[int]
-    ) -> None:
-        pass
-
-    def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
-        pass
-
     def confirm(self, tokens: Sequence[int]) -> None:
         self._last = tokens[-1]
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        return CandidateTree(self._last)
+        return CandidateTree([self._last], [-1], [0])
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]

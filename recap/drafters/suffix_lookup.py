@@ -1,8 +1,8 @@
-"""Longest earlier match of the current tail in prompt + confirmed answer: a suffix automaton.
+"""Longest earlier match of the current tail in the prompt and the confirmed answer: a suffix automaton.
 
-Each state stands for the strings that end at the same places; `continuation` is the latest place
-that followed one of them. A branch of the candidate tree carries its own state along (`step`), so
-the lookup can be asked at every node, not only at the root. No torch, no probabilities.
+Each state stands for the strings that end at the same positions. Its `continuation` is the latest position
+that followed one of them. A branch of the candidate tree carries its own match along (`advance`), so
+the lookup can be asked at every node, not only at the root.
 """
 
 from __future__ import annotations
@@ -12,50 +12,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import EMPTY, Table, find, kernel, maker, new_table, put, with_room
-
-
-class Match(NamedTuple):
-    """A place in the automaton: `length` tokens of the tail match there (0: none)."""
-
-    state: int
-    length: int
-
-
-NO_MATCH = Match(0, 0)
+from .jit import EMPTY, Table, array_kernel, find, kernel, new_table, put, reserve
 
 REACH = 256
-"""Most nested matches that learn what followed them, the longest first. Text has a dozen or two; the same
-token over and over has as many as tokens, and without this bound would take quadratic time."""
+"""Most nested matches that learn what followed them, the longest first.
+
+Text has a dozen or two. One token repeated has as many as tokens, and would take quadratic time.
+"""
 
 
 STATE = np.dtype([
     ("length", np.int64),  # of the longest string
-    ("link", np.int64),  # the state of the longest suffix with other ends; -1 for state 0
-    ("continuation", np.int64),  # a place in the text, -1: none
+    ("link", np.int64),  # the state of the longest suffix that ends elsewhere too; -1 for state 0
+    ("continuation", np.int64),  # a position in the text, -1: none
     ("first", np.int64),  # its first edge, -1: none
 ])  # fmt: skip
-EDGE = np.dtype([("token", np.int64), ("target", np.int64), ("follows", np.int64)])
+EDGE = np.dtype([("token", np.int64), ("target", np.int64), ("next", np.int64)])
 
 
 class Automaton(NamedTuple):
     """The arrays, as kernels see them. State 0 is the empty string.
 
-    An edge goes from a state by a token to a state; `found` finds it by state and token, and those of one
-    state are also a list (`first`, then `follows`), for a state is copied when it is split.
+    An edge leads from a state by a token to a state. `index` finds it by state and token. The edges of one
+    state are also a linked list (`first`, then `next`), because a state is copied when it is split.
     """
 
     text: np.ndarray  # int64 [tokens]
     states: np.ndarray  # STATE
     edges: np.ndarray  # EDGE
-    found: Table
+    index: Table
     size: np.ndarray  # int64 [4]: tokens, states, edges, the state of the whole text
 
 
 @kernel
 def _edge(text, state, token):
     """The edge from a state by a token, -1 if there is none."""
-    return find(text.found, (state << 32) | (token & 0xFFFFFFFF))
+    return find(text.index, (state << 32) | (token & 0xFFFFFFFF))
 
 
 @kernel
@@ -63,9 +55,9 @@ def _add_edge(text, state, token, target):
     edge = text.size[2]
     text.size[2] = edge + 1
     text.edges[edge].token, text.edges[edge].target = token, target
-    text.edges[edge].follows = text.states[state].first
+    text.edges[edge].next = text.states[state].first
     text.states[state].first = edge
-    put(text.found, (state << 32) | (token & 0xFFFFFFFF), edge)
+    put(text.index, (state << 32) | (token & 0xFFFFFFFF), edge)
 
 
 @kernel
@@ -79,11 +71,11 @@ def _new_state(text, length, link, continuation):
 
 @kernel
 def _append(text, token):
-    """One token more -> how many nested matches learned what followed them."""
+    """Append one token -> how many nested matches learned what followed them."""
     here, last = text.size[0], text.size[3]
     text.text[here] = token
     text.size[0] = here + 1
-    # every string that ended at the previous place is now followed by `here`
+    # every string that ended at the previous position is now followed by `here`
     state, learned = last, 0
     while state > 0 and learned < REACH:
         text.states[state].continuation = here
@@ -102,7 +94,7 @@ def _append(text, token):
             edge = split.first
             while edge >= 0:
                 _add_edge(text, clone, text.edges[edge].token, text.edges[edge].target)
-                edge = text.edges[edge].follows
+                edge = text.edges[edge].next
             while state >= 0:
                 edge = _edge(text, state, token)
                 if edge < 0 or text.edges[edge].target != target:
@@ -118,7 +110,7 @@ def _append(text, token):
 
 @kernel
 def _extend(text, tokens):
-    """Append tokens -> the most nested matches that one of them went through."""
+    """Append tokens -> the most nested matches that one of them updated."""
     most = 0
     for token in tokens:
         most = max(most, _append(text, token))
@@ -126,25 +118,23 @@ def _extend(text, tokens):
 
 
 @kernel
-def known(text, state, length):
-    """The longest suffix of a match with something behind it -> state, length (0, 0: none)."""
-    while state > 0 and text.states[state].continuation < 0:  # stands at the text's end alone
+def _with_continuation(text, state, length):
+    """The longest suffix of a match that something followed -> state, length (0, 0: none)."""
+    while state > 0 and text.states[state].continuation < 0:  # it ends at the text's end alone
         state = text.states[state].link
         length = text.states[state].length
-    if state > 0:
-        return state, length
-    return 0, 0
+    return (state, length) if state > 0 else (0, 0)
 
 
 @kernel
-def tail_of(text):
-    """The longest suffix of the text that also stands earlier in it -> state, length."""
-    return known(text, text.size[3], text.states[text.size[3]].length)
+def tail_match(text):
+    """The longest suffix of the text that also occurs earlier in it -> state, length."""
+    return _with_continuation(text, text.size[3], text.states[text.size[3]].length)
 
 
 @kernel
-def step_on(text, state, length, token):
-    """A match after the tail grows by a token -> state, length."""
+def advance(text, state, length, token):
+    """The longest match after the tail grows by a token -> state, length."""
     edge = _edge(text, state, token)
     while state > 0 and edge < 0:
         state = text.states[state].link
@@ -152,49 +142,48 @@ def step_on(text, state, length, token):
         edge = _edge(text, state, token)
     if edge < 0:
         return 0, 0
-    return known(text, text.edges[edge].target, length + 1)
+    return _with_continuation(text, text.edges[edge].target, length + 1)
 
 
 @kernel
 def continuation_of(text, state, length):
-    """What followed a match when it last stood in the text; -1 at a wall or without a match."""
+    """The token after the latest occurrence of a match; -1 at a wall or without a match."""
     if length < 1:
         return EMPTY
     at = text.states[state].continuation
     return max(text.text[at], EMPTY) if at >= 0 else EMPTY
 
 
-@maker
-def copy_on(text, most):
-    """Up to `most` tokens that followed the tail's match, each found by the longest match with those before.
+@array_kernel
+def continue_text(text, most):
+    """Up to `most` tokens, each the continuation of the longest match of the text and those before it.
 
-    -> int64 tokens, and how often the text was asked.
+    Returns int64 tokens, and how many lookups they took.
     """
-    found = np.empty(most, np.int64)
-    state, length = tail_of(text)
-    count = asked = 0
+    tokens = np.empty(most, np.int64)
+    state, length = tail_match(text)
+    count = lookups = 0
     while count < most:
         token = continuation_of(text, state, length)
-        asked += 1
+        lookups += 1
         if token < 0:
             break
-        found[count] = token
+        tokens[count] = token
         count += 1
-        state, length = step_on(text, state, length, token)
-    return found[:count], asked
+        state, length = advance(text, state, length, token)
+    return tokens[:count], lookups
 
 
 class SuffixLookup:
-    """Grows token by token; blocked tokens are walls that no match crosses.
+    """The automaton of a text that grows. Blocked tokens are walls that no match crosses.
 
-    >>> text = SuffixLookup()
-    >>> _ = text.extend([1, 2, 3, 4, 9, 2, 3])
-    >>> tail = text.tail()
-    >>> tail.length, text.next_token(tail)
+    >>> lookup = SuffixLookup()
+    >>> _ = lookup.extend([1, 2, 3, 4, 9, 2, 3])
+    >>> state, length = tail_match(lookup.automaton)
+    >>> length, continuation_of(lookup.automaton, state, length)
     (2, 4)
-    >>> on = text.step(tail, 4)
-    >>> on.length, text.next_token(on)
-    (3, 9)
+    >>> continue_text(lookup.automaton, 3)[0].tolist()
+    [4, 9, 2]
     """
 
     def __init__(self, blocked: frozenset[int] = frozenset()) -> None:
@@ -203,13 +192,8 @@ class SuffixLookup:
         self._walls = 0
         self._at_wall = False
 
-    @property
-    def text(self) -> list[int]:
-        """The tokens so far, a negative number for each wall."""
-        return self.automaton.text[: self.automaton.size[0]].tolist()
-
     def extend(self, tokens: Iterable[int]) -> int:
-        """Append confirmed tokens -> the most nested matches that one of them went through.
+        """Append confirmed tokens -> the most nested matches that one of them updated.
 
         A run of blocked tokens becomes one wall.
         """
@@ -219,42 +203,29 @@ class SuffixLookup:
                 if self._at_wall:
                     continue
                 self._walls += 1
-                token = -1 - self._walls  # a symbol of its own: never seen before, never again
+                token = -1 - self._walls  # a symbol that never occurs again
             self._at_wall = token < 0
             symbols.append(token)
         self._reserve(len(symbols))
         return _extend(self.automaton, np.array(symbols, np.int64))
 
     def _reserve(self, more: int) -> None:
-        """Room for so many tokens: at most two states and three edges each."""
+        """Make space for so many tokens: at most two states and three edges each."""
         old = self.automaton
         tokens = int(old.size[0]) + more
         if tokens > len(old.text):
             new = _empty(max(tokens, 2 * len(old.text)))
-            for name, array in old._asdict().items():
-                if name != "found":
-                    getattr(new, name)[: len(array)] = array
-            self.automaton = new._replace(found=old.found)
+            for name in ("text", "states", "edges", "size"):
+                array = getattr(old, name)
+                getattr(new, name)[: len(array)] = array
+            self.automaton = new._replace(index=old.index)
         count = int(self.automaton.size[2])
-        found = with_room(self.automaton.found, max(3 * tokens + 3 - count, 0))
-        self.automaton = self.automaton._replace(found=found)
-
-    def tail(self) -> Match:
-        """The longest suffix of the text that also stands earlier in it, with something behind it."""
-        return Match(*tail_of(self.automaton))
-
-    def step(self, match: Match, token: int) -> Match:
-        """The longest match after the tail grows by `token` (a candidate, not confirmed)."""
-        return Match(*step_on(self.automaton, *match, token))
-
-    def next_token(self, match: Match) -> int | None:
-        """What followed the match when it last stood in the text; None at a wall or without a match."""
-        token = continuation_of(self.automaton, *match)
-        return token if token >= 0 else None
+        index = reserve(self.automaton.index, max(3 * tokens + 3 - count, 0))
+        self.automaton = self.automaton._replace(index=index)
 
 
 def _empty(tokens: int) -> Automaton:
-    """The automaton of the empty text, with room for so many tokens."""
+    """The automaton of the empty text, with space for so many tokens."""
     made = Automaton(
         np.zeros(tokens, np.int64),
         np.zeros(2 * tokens + 2, STATE),

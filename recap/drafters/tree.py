@@ -1,7 +1,7 @@
-"""The candidate tree of one pass: grown node by node, then packed into rows for the target.
+"""The candidate tree of one pass: built node by node, then packed for the target.
 
-It knows token ids and scores only. It does not know where candidates come from (`drafters`) nor
-how they are verified (`engine`).
+It knows token ids and scores. It does not know where candidates come from (the drafters), nor how they
+are verified (the engine).
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import maker
+from .jit import array_kernel, kernel
 
 ROOT = 0
-"""Packed row of the root: the last confirmed token, which has no KV entry yet."""
+"""Index of the root: the last confirmed token, which has no KV slot yet."""
 
 
 StoredPredictions = Callable[[int], dict[str, list[tuple[int, float]]]]
 
 
 class Contribution(NamedTuple):
-    """What one source said about one candidate where it was proposed.
+    """What one source gives one candidate.
 
-    `weight` is the source's share in the mixture at that place (the shares sum to 1, or less where the
-    lookup answers alone), `probability`
-    what its stored prediction gives the token (0.0 when the token is not in its row), `confidence`
-    the entropy confidence of the whole row (1 = one certain token, 0 = flat).
+    weight: the source's share of the mixture at the parent; the shares sum to at most 1. probability: what
+    the source's prediction gives the token, 0 if the token is not in it. confidence: of the whole
+    prediction, by entropy (1: one certain token, 0: flat).
     """
 
     source: str
@@ -36,10 +35,11 @@ class Contribution(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One candidate token. `parent` is a packed row (0 is the root), `depth` counts from 1.
+    """One candidate token.
 
-    `source` names the level with the largest contribution ("" when recording is off), `score` estimates the probability that
-    the whole branch up to here is accepted, `rank` is the place among its siblings (0 = best).
+    parent: index in the packed tree, 0 for the root. depth: from 1. source: the one that contributed most, ""
+    without recording. score: estimated probability that the branch is accepted up to here. rank: position
+    among its siblings, 0 for the best.
     """
 
     token: int
@@ -51,165 +51,163 @@ class Node(NamedTuple):
     contributions: tuple[Contribution, ...] = ()
 
 
-@maker
-def pack(parent, score, order, parents):
-    """Packed order of a tree: the chain of best children first, so that accepting it moves no KV.
+@kernel
+def usable(blocked, token):
+    """Whether a token may be a key or a candidate. blocked: bool [V]."""
+    return 0 <= token < len(blocked) and not blocked[token]
 
-    parent: int64 [N], the handle of each handle's parent, before its children; -1 for handle 0, the root.
-    score: float64 [N]. order: int64 [N], the handle of each packed row, written. parents: int64 [N], the
-    packed row of each row's parent, written.
+
+@array_kernel
+def pack(parent, score, order, parents):
+    """Packed order of a tree: the chain of best children first, so that accepting it moves no KV slot.
+
+    parent: int64 [N], each node's parent in the order of growth, -1 for the root. score: float64 [N].
+    Written: order, int64 [N], the grown node of each packed one; parents: int64 [N], packed.
     """
     count = len(parent)
-    best, row = np.zeros(count, np.int64), np.full(count, -1)
-    for at in range(1, count):
-        rival = best[parent[at]]
-        if rival == 0 or score[at] > score[rival]:
-            best[parent[at]] = at
-    at, rows = ROOT, 1
-    order[0], row[0] = ROOT, 0
-    while best[at]:
-        at = best[at]
-        order[rows], row[at] = at, rows
-        rows += 1
-    for at in range(1, count):
-        if row[at] < 0:
-            order[rows], row[at] = at, rows
-            rows += 1
+    best, packed = np.zeros(count, np.int64), np.full(count, -1)
+    for node in range(1, count):
+        rival = best[parent[node]]
+        if rival == 0 or score[node] > score[rival]:
+            best[parent[node]] = node
+    node, at = ROOT, 1
+    order[0], packed[0] = ROOT, 0
+    while best[node]:
+        node = best[node]
+        order[at], packed[node] = node, at
+        at += 1
+    for node in range(1, count):
+        if packed[node] < 0:
+            order[at], packed[node] = node, at
+            at += 1
     parents[0] = -1
-    for i in range(1, count):
-        parents[i] = row[parent[order[i]]]
+    for at in range(1, count):
+        parents[at] = packed[parent[order[at]]]
 
 
-@maker
+@array_kernel
+def confirmed_first(count, accepted):
+    """All packed indices, the root and the accepted ones first: within a pass the confirmed branch wins."""
+    order, at = np.empty(count, np.int64), 1
+    taken = np.zeros(count, np.bool_)
+    order[0], taken[0] = ROOT, True
+    for node in accepted:
+        order[at], taken[node] = node, True
+        at += 1
+    for node in range(count):
+        if not taken[node]:
+            order[at] = node
+            at += 1
+    return order
+
+
+@array_kernel
 def _ancestors(parents):
-    """bool [N, N]: row j is row i or one of its ancestors. parents: int64 [N], each before its children."""
+    """bool [N, N]: node j is node i or one of its ancestors. parents: int64 [N], each before its children."""
     count = len(parents)
     mask = np.zeros((count, count), np.bool_)
     mask[0, 0] = True
-    for row in range(1, count):
-        for above in range(row):
-            mask[row, above] = mask[parents[row], above]
-        mask[row, row] = True
+    for node in range(1, count):
+        for above in range(node):
+            mask[node, above] = mask[parents[node], above]
+        mask[node, node] = True
     return mask
 
 
 class CandidateTree:
     """A root and its candidates in packed order: parents before children, likeliest chain first.
 
-    >>> grown = TreeBuilder(root=7)
-    >>> a = grown.add(ROOT, 5, source="1-token", score=0.2)
-    >>> b = grown.add(ROOT, 6, source="1-token", score=0.6)
-    >>> c = grown.add(b, 9, source="2-token", score=0.5)
-    >>> tree = grown.pack()
-    >>> tree.tokens, tree.parents, tree.depths
-    ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
+    tokens, parents, depths: one entry per packed token, the root first (parent -1, depth 0). details:
+    returns the (source, score, rank, contributions) of each candidate; called when `nodes` is first read.
+    stored: see the method of that name. `TreeBuilder` makes a tree node by node.
     """
 
     __slots__ = ("_children", "_details", "_nodes", "_stored", "depths", "parents", "tokens")
 
-    def __init__(self, root: int, nodes: Sequence[Node] = ()) -> None:
-        self._nodes: tuple[Node, ...] | None = tuple(nodes)
-        self._stored: StoredPredictions | None = None
-        self.tokens: list[int] = [root, *[n.token for n in nodes]]
-        self.parents: list[int] = [-1, *[n.parent for n in nodes]]
-        self.depths: list[int] = [0, *[n.depth for n in nodes]]
-        self._children = self._by_token()
-        for row in range(1, len(self)):
-            parent = self.parents[row]
-            assert 0 <= parent < row, "a parent comes before its children"
-            assert self.depths[row] == self.depths[parent] + 1, "depth is the parent's plus one"
-        assert len(self._children) == len(self), "siblings differ in their token"
-
-    def _by_token(self) -> dict[tuple[int, int], int]:
-        """Each row by its parent and its token."""
-        return dict(zip(zip(self.parents, self.tokens, strict=True), range(len(self)), strict=True))
-
-    @classmethod
-    def packed(
-        cls,
+    def __init__(
+        self,
         tokens: list[int],
         parents: list[int],
         depths: list[int],
-        details: Callable[[], Iterable[tuple]],
-        behind: StoredPredictions | None = None,
-    ) -> CandidateTree:
-        """From columns that are right, the root's row first (parent -1, depth 0).
-
-        details: the (source, score, rank, contributions) of each candidate; called when `nodes` is first read.
-        behind: see the method of that name.
-        """
-        tree = cls.__new__(cls)
-        tree._nodes, tree._details, tree._stored = None, details, behind
-        tree.tokens, tree.parents, tree.depths = tokens, parents, depths
-        tree._children = tree._by_token()
-        return tree
+        details: Callable[[], Iterable[tuple]] = tuple,
+        stored: StoredPredictions | None = None,
+    ) -> None:
+        self.tokens, self.parents, self.depths = tokens, parents, depths
+        self._details, self._stored = details, stored
+        self._nodes: tuple[Node, ...] | None = None
+        edges = zip(parents, tokens, strict=True)
+        self._children = dict(zip(edges, range(len(tokens)), strict=True))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The candidates, in packed order; row 0, the root, is not among them."""
+        """The candidates in packed order, without the root."""
         if self._nodes is None:
             columns = zip(
                 self.tokens[1:], self.parents[1:], self.depths[1:], self._details(), strict=True
             )
-            self._nodes = tuple([Node(t, p, d, *rest) for t, p, d, rest in columns])
+            self._nodes = tuple([Node(*where, *detail) for *where, detail in columns])
         return self._nodes
 
-    def stored(self, row: int) -> dict[str, list[tuple[int, float]]]:
-        """What was known about the token after a packed row: by source its (token, probability), best first.
+    def stored(self, node: int) -> dict[str, list[tuple[int, float]]]:
+        """The predictions that the sources had stored for the token after a packed node, if recorded.
 
-        "mixed" is what they came to. Empty where nothing was asked, or recorded.
+        By source, (token, probability) pairs, best first; "mixed" is their mixture.
         """
-        return {} if self._stored is None else self._stored(row)
+        return {} if self._stored is None else self._stored(node)
 
     def __len__(self) -> int:
-        """Rows of the packed pass, the root included."""
+        """Packed tokens, the root included."""
         return len(self.tokens)
 
-    def child(self, row: int, token: int) -> int | None:
-        """The packed row of `row`'s child with that token, or None."""
-        return self._children.get((row, token))
-
     def ancestor_mask(self) -> np.ndarray:
-        """bool [N, N]: row i may attend to row j, that is j is i or one of its ancestors."""
+        """bool [N, N]: token i may attend to token j, that is, j is i or one of its ancestors."""
         return _ancestors(np.array(self.parents, np.int64))
 
-    def path(self, row: int) -> list[int]:
-        """Packed rows from the root's child down to `row`; empty for the root."""
-        rows: list[int] = []
-        while row > ROOT:
-            rows.append(row)
-            row = self.parents[row]
-        return rows[::-1]
+    def path(self, node: int) -> list[int]:
+        """Packed indices from the root's child down to `node`; empty for the root."""
+        path: list[int] = []
+        while node > ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
 
     def accept(self, choice: Sequence[int]) -> tuple[list[int], int]:
-        """Walk down while the target's own next token is a child.
+        """Walk down the tree while the target's greedy next token is a child.
 
-        `choice[i]` is the target's greedy next token after packed row i. Returns the accepted rows
-        (root excluded, possibly empty) and the target's own token after the last of them.
+        choice: the target's next token after each packed token. Returns the accepted indices (without the
+        root, possibly none) and the bonus token, which is the target's choice after the last of them.
 
-        >>> CandidateTree(7, [Node(6, 0, 1, "1-token", 0.6)]).accept([6, 4])
+        >>> CandidateTree([7, 6], [-1, 0], [0, 1]).accept([6, 4])
         ([1], 4)
         """
-        row, rows = ROOT, []
-        while (child := self._children.get((row, int(choice[row])))) is not None:
-            rows.append(child)
-            row = child
-        return rows, int(choice[row])
+        node, accepted = ROOT, []
+        while (child := self._children.get((node, int(choice[node])))) is not None:
+            accepted.append(child)
+            node = child
+        return accepted, int(choice[node])
 
 
 class TreeBuilder:
-    """Grows a tree in any order in which parents come first; `pack()` puts the rows in order."""
+    """Builds a tree in any order in which parents come before their children.
+
+    >>> builder = TreeBuilder(root=7)
+    >>> a = builder.add(ROOT, 5, source="1-token", score=0.2)
+    >>> b = builder.add(ROOT, 6, source="1-token", score=0.6)
+    >>> c = builder.add(b, 9, source="2-token", score=0.5)
+    >>> tree = builder.pack()
+    >>> tree.tokens, tree.parents, tree.depths
+    ([7, 6, 9, 5], [-1, 0, 1, 0], [0, 1, 2, 1])
+    """
 
     def __init__(self, root: int) -> None:
-        # one entry a handle, the root's first
         self._tokens, self._parents, self._depths, self._scores = [root], [-1], [0], [1.0]
         self._details: list[tuple[str, float, int, tuple[Contribution, ...]]] = []
         self._index: dict[tuple[int, int], int] = {}
         self._fanout = [0]
 
     def __len__(self) -> int:
-        """Candidates so far, the root not counted."""
-        return len(self._tokens) - 1
+        """Candidates so far, without the root."""
+        return len(self._details)
 
     def add(
         self,
@@ -220,14 +218,14 @@ class TreeBuilder:
         score: float,
         contributions: tuple[Contribution, ...] = (),
     ) -> int:
-        """Add a candidate under handle `parent` (ROOT or an earlier return value) -> its handle.
+        """Add a candidate below `parent` (ROOT or an earlier return value) and return its handle.
 
-        A child that is there already is not added again: its handle is returned.
+        If that child exists already, nothing changes and its handle is returned.
         """
         handle = len(self._tokens)
-        known = self._index.setdefault((parent, token), handle)
-        if known != handle:
-            return known
+        existing = self._index.setdefault((parent, token), handle)
+        if existing != handle:
+            return existing
         self._tokens.append(token)
         self._parents.append(parent)
         self._depths.append(self._depths[parent] + 1)
@@ -238,12 +236,11 @@ class TreeBuilder:
         return handle
 
     def pack(self) -> CandidateTree:
-        """The finished tree. The chain of best children comes first, so that accepting it moves no KV."""
-        columns = np.array(self._parents, np.int64), np.array(self._scores, np.float64)
+        """The finished tree, the chain of best children first."""
         order, parents = (np.empty(len(self._parents), np.int64) for _ in range(2))
-        pack(*columns, order, parents)
+        pack(np.array(self._parents), np.array(self._scores, np.float64), order, parents)
         handles, details = order.tolist(), self._details
-        return CandidateTree.packed(
+        return CandidateTree(
             [self._tokens[handle] for handle in handles],
             parents.tolist(),
             [self._depths[handle] for handle in handles],

@@ -1,1 +1,1 @@
-"""Recap, the method: memories, mixture, growth, learning. Read `reference` first."""
+"""The Recap method: `reference` says what it does, the other modules do it fast."""

@@ -1,9 +1,9 @@
 """How often candidates are really accepted, learned online from the target's own verdicts.
 
-The mixture's probability is a guess: a stored prediction is older than the place where it is used. Each
-pass says for every candidate under the accepted branch whether it was right. `Acceptance` keeps, per
-class of place (the most exact level that answered, and the length of the lookup's match) and per bin of
-mixed probability, the accepted count beside the expected one; their ratio corrects the next guess. No torch.
+The mixture's probability is a guess: a stored prediction is older than the place where it is used. Every pass
+shows which candidates below the accepted branch were right. `Acceptance` counts accepted and expected
+ones per class (longest key with a prediction x length of the lookup's match) and per bin of mixed
+probability. The ratio of both corrects the next guess.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ import numpy as np
 
 from ..jit import kernel
 
+MATCH_CLASSES = (0, 1, 2, 3, 4, 4, 5, 5, 5, 6)
+"""Class of a lookup's match by its length, the last one repeats. 0: the lookup does not name the token."""
+N_MATCH_CLASSES = max(MATCH_CLASSES) + 1
+CLASSES = 4 * N_MATCH_CLASSES
+"""Classes of candidates: longest key with a prediction (0 to 3 tokens) x class of the lookup's match."""
+
 BINS = 12
 """Bins of the mixed probability, half an octave each; the last holds everything below 2 ** -5.5."""
 
-_FINE = 4096  # steps of the table; the last bin's edge, 2 ** -5.5, is 90 of them
+_STEPS = 4096  # of the table; the last bin's edge, 2 ** -5.5, is at step 90
 _BIN = np.array(
-    [BINS - 1, *(min(int(-2.0 * math.log2(i / _FINE)), BINS - 1) for i in range(1, _FINE))]
+    [BINS - 1, *(min(int(-2.0 * math.log2(i / _STEPS)), BINS - 1) for i in range(1, _STEPS))]
 )
 
-EDGES = np.array([*(2.0 ** (-0.5 * bin_) + 1.0 / _FINE for bin_ in range(1, BINS)), 0.0])
-"""Upper edge of the bin after each one, which bounds every probability behind it (0: no bin follows)."""
+EDGES = np.array([*(2.0 ** (-0.5 * bin_) + 1.0 / _STEPS for bin_ in range(1, BINS)), 0.0])
+"""Upper edge of the next bin after each one, which bounds every lower probability (0 for the last bin)."""
 
 
 @kernel
@@ -34,16 +40,16 @@ def bin_of(probability):
     >>> [bin_of(p) for p in (1.0, 0.75, 0.7, 0.5, 0.49, 0.001)]
     [0, 0, 1, 2, 2, 11]
     """
-    return _BIN[int(probability * _FINE)] if 0.0 <= probability < 1.0 else 0
+    return _BIN[int(probability * _STEPS)] if 0.0 <= probability < 1.0 else 0
 
 
 class Ratios(NamedTuple):
-    """The arrays, as kernels see them: float64 [classes, BINS] but for the last two."""
+    """The arrays, as kernels see them: float64 [classes, BINS], and two numbers."""
 
     expected: np.ndarray
     accepted: np.ndarray
     ratio: np.ndarray
-    below: np.ndarray  # highest estimate of each class in any bin after this one
+    below: np.ndarray  # highest estimate of the class in any lower bin
     prior: float
     ceiling: float
 
@@ -64,7 +70,7 @@ def bound(ratios, class_, probability):
 
 @kernel
 def record(ratios, class_, probability, accepted):
-    """Count a candidate under an accepted node in: its mixed probability, and the target's verdict."""
+    """Count a candidate below an accepted node: its mixed probability, and the target's verdict."""
     where = bin_of(probability)
     ratios.expected[class_, where] += probability
     ratios.accepted[class_, where] += accepted
@@ -80,17 +86,17 @@ def record(ratios, class_, probability, accepted):
 class Acceptance:
     """Ratios of accepted to expected candidates, per class and bin.
 
-    classes: number of classes. prior: pseudo-count with ratio 1 (in expected acceptances), so that a
-    class that was hardly seen is trusted as it is. ceiling: largest estimate of one candidate.
+    prior: pseudo-count with ratio 1, in expected acceptances, so that a rarely seen class keeps the
+    mixture's guess. ceiling: largest estimate of one candidate.
     """
 
-    def __init__(self, classes: int, *, prior: float = 4.0, ceiling: float = 0.98) -> None:
-        tables = [np.zeros((classes, BINS)) for _ in range(4)]
+    def __init__(self, *, prior: float = 4.0, ceiling: float = 0.98) -> None:
+        tables = [np.zeros((CLASSES, BINS)) for _ in range(4)]
         self.ratios = Ratios(*tables, float(prior), float(ceiling))
         self.clear()
 
     def clear(self) -> None:
-        """Back to trusting the mixture."""
+        """Forget what was counted."""
         self.ratios.expected.fill(0.0)
         self.ratios.accepted.fill(0.0)
         self.ratios.ratio.fill(1.0)

@@ -1,124 +1,101 @@
-"""Every constant of the Recap drafter, each with its reason. Frozen: a run's settings do not drift."""
+"""Every constant of the Recap drafter, each with its reason. Frozen: the settings of a run do not change."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-LARGEST = {
-    "top_k": 64,
-    "max_depth": 64,
-    "max_children": 64,
-    "budget": 1024,
-    "request_rows": 1 << 24,
+LIMITS: dict[str, tuple[str, float, float]] = {
+    "top_k": ("a whole number", 1, 64),
+    "newest_share": ("a number", 1e-6, 1.0),
+    "base_weights": ("numbers", 0.0, 1e6),
+    "confidence_floor": ("a number", 0.0, 1.0),
+    "budget": ("a whole number", 0, 1024),
+    "max_depth": ("a whole number", 1, 64),
+    "max_children": ("a whole number", 1, 64),
+    "calibration_prior": ("a number", 1e-6, 1e6),
+    "lookup_acceptance": ("numbers", 0.0, 1.0),
+    "runner_up_share": ("a number", 0.0, 1.0),
+    "request_capacity": ("a whole number", 1, 1 << 24),
 }
-"""Most that a setting may be: beyond it a pass takes longer, or a memory more room, than they can save anywhere."""
+"""Type, least and greatest value. Above it a pass takes longer, or a memory more space, than can pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecapConfig:
     """Settings of the `recap` drafter.
 
-    The rules of the method (three keys, mixture, best-first growth, lookup, update from all verified
-    rows) are fixed in code; what the source leaves open is a field here.
+    The rules of the method are fixed in code: three keys, a weighted mixture, best-first growth, lookup,
+    and learning from every verified node. What the paper leaves open is a field here. Raises ValueError for
+    a value of the wrong type or outside `LIMITS`.
     """
 
     top_k: int = 8
-    """Entries a memory row keeps. Token Recycling keeps 8 too, so the comparison is about structure."""
+    """Entries per stored prediction. Token Recycling keeps 8 too, so the comparison is about structure."""
 
     newest_share: float = 0.7
-    """Weight of the newest prediction in a 1-token row, the rest is the row's as it was: one token says little, and what
-    often followed it is worth keeping (some 2 % more tokens a pass, see the ablation "newest prediction alone"). The 2- and 3-token
-    rows hold the newest alone: mixing gave nothing there."""
+    """Weight of the newest prediction in the stored one of the 1-token memory. One token says little, so what often
+    followed it is worth keeping. The 2- and 3-token memories hold the newest alone: mixing gave nothing there."""
 
     base_weights: tuple[float, float, float] = (0.70, 0.20, 0.10)
-    """Mixture weights of the 3-, 2- and 1-token level: the longer the key, the more exact. Renormalised
-    over the levels that answer. 0 switches a level off."""
+    """Mixture weights of the 3-, 2- and 1-token sources: a longer key is more exact. Renormalised over the sources
+    that have a prediction. 0 switches a source off."""
 
     confidence: bool = True
-    """Scale a level's weight by 1 - H / ln k of its row, so that a flat row counts less."""
+    """Scale a source's weight by 1 - H / ln k of its prediction, so that a flat one counts less."""
 
     confidence_floor: float = 0.05
-    """Least confidence factor: even a flat row stays audible, so coverage is never lost."""
-
-    depth_factors: tuple[float, ...] = (1.0,)
-    """Factor on a node's score by depth, the last one repeating. 1.0 trusts the product of the mixed
-    probabilities; on measured text smaller factors changed nothing beyond noise."""
+    """Least confidence factor. Even a flat prediction counts a little, so coverage is never lost."""
 
     budget: int = 63
-    """Most candidates in one pass (the root comes on top). On a GPU 64 rows are nearly free; on a CPU the
-    best budget is far smaller: with a pass cost it is found by `recap.drafters.recap.tree_size`. It is filled as far as the sources name tokens, however
-    unlikely: a verified row teaches (leaving out what is below 1e-4 costs 15 % of the tokens a pass where text is
-    easy to guess)."""
+    """Most candidates per pass, the root not counted. On a GPU 64 packed tokens cost little more than one. On a CPU the
+    best budget is far smaller; `tree_size` finds it. The tree is filled as far as the sources name tokens, however
+    unlikely, because every verified node teaches the memories."""
 
     max_depth: int = 10
-    """Longest branch. Beyond it the chance of acceptance is too small for the rows it takes."""
+    """Longest branch. Deeper candidates are accepted too rarely to pay."""
 
     max_children: int = 8
-    """Most children of one node; equals top_k by default, so the mixture's tail is cut, not its head."""
+    """Most children per node. It equals top_k, so that the mixture's tail is cut, not its head."""
 
     calibrate: bool = True
-    """Correct a candidate's estimated acceptance by how often candidates of its class (most exact level
-    that answered, length of the lookup's match, bin of probability) were accepted so far."""
+    """Correct a candidate's estimated acceptance by how often candidates of its class were accepted so far. A class is
+    the longest key with a prediction, the length of the lookup's match, and a bin of probability."""
 
     calibration_prior: float = 4.0
-    """Pseudo-count of the calibration in expected acceptances: below it a class is trusted as it is."""
+    """Pseudo-count of the calibration, in expected acceptances. With less evidence the mixture is trusted."""
 
     lookup: bool = True
-    """Propose what followed the longest earlier match of the current tail (prompt + answer)."""
+    """Propose what followed the longest earlier match of the current tail in prompt and answer."""
 
     lookup_acceptance: tuple[float, ...] = (0.10, 0.25, 0.40, 0.55, 0.65, 0.75, 0.80, 0.85)
-    """Share of the mixture given to the lookup's token by match length 1, 2, 3, ... (the last repeats):
-    roughly how often such a continuation is right. A longer match earns more weight."""
+    """The lookup's share of the mixture for a match of 1, 2, 3, ... tokens (the last one repeats): roughly how often
+    its token is right."""
 
     runner_up_share: float = 0.3
-    """Where neither a level nor the lookup answers: chance given to the tokens that were likely one place
-    earlier and did not come there (they often come next; idea of LogitSpec, 2025). 0 switches it off."""
+    """Where no other source answers: probability given to the tokens that were likely one position earlier and were
+    not chosen there. They often come next (LogitSpec, 2025). 0 switches this source off."""
 
     seed_prompt: bool = True
-    """Fill the memories from the prefill's own predictions inside the prompt."""
+    """Fill the memories from the prefill's predictions inside the prompt."""
 
-    keep_over_turns: bool = False
-    """Keep the 2- and 3-token memories over the turns of one conversation (its new prompt begins with
-    all that came before). Off, as in the source: they live inside one request."""
-
-    request_rows: int = 65_536
-    """Rows kept for the 2- and 3-token levels in one request; the oldest go first. Bounds memory to
-    about 22 MB: 84 bytes a row with top_k 8, and two tables of keys."""
+    request_capacity: int = 65_536
+    """Predictions that the 2- and 3-token memories keep per request, the oldest go first. Bounds them to about 22 MB:
+    84 bytes per prediction with top_k 8, and two tables of keys."""
 
     def __post_init__(self) -> None:
-        for name, most in LARGEST.items():
-            value, least = getattr(self, name), 0 if name == "budget" else 1
-            if type(value) is not int or not least <= value <= most:
-                raise ValueError(
-                    f"{name} must be a whole number from {least} to {most:,}, not {value!r}."
-                )
-        for name in ("newest_share", "confidence_floor", "calibration_prior", "runner_up_share"):
+        for name, (kind, least, most) in LIMITS.items():
             value = getattr(self, name)
-            if type(value) not in (int, float) or not math.isfinite(value):
-                raise ValueError(f"{name} must be a number, not {value!r}.")
-        for name in ("confidence", "calibrate", "lookup", "seed_prompt", "keep_over_turns"):
+            several = kind == "numbers"
+            allowed = (int,) if kind == "a whole number" else (int, float)
+            values = (
+                value if several and isinstance(value, (tuple, list)) else [value] * (not several)
+            )
+            if not values or not all(type(v) in allowed and least <= v <= most for v in values):
+                raise ValueError(
+                    f"{name} must be {kind} from {least:g} to {most:,}, not {value!r}."
+                )
+        if len(self.base_weights) != 3:
+            raise ValueError("base_weights must be three numbers (3-, 2-, 1-token).")
+        for name in ("confidence", "calibrate", "lookup", "seed_prompt"):
             if type(getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}.")
-        for name in ("base_weights", "depth_factors", "lookup_acceptance"):
-            value = getattr(self, name)
-            if not isinstance(value, (tuple, list)) or not all(
-                type(number) in (int, float) and math.isfinite(number) for number in value
-            ):
-                raise ValueError(f"{name} must be a tuple of numbers, not {value!r}.")
-        if len(self.base_weights) != 3 or min(self.base_weights) < 0:
-            raise ValueError("base_weights must be three numbers of at least 0 (3-, 2-, 1-token).")
-        if not self.depth_factors or min(self.depth_factors) < 0:
-            raise ValueError("depth_factors must be one or more numbers of at least 0.")
-        if not all(
-            0.0 <= share <= 1.0 for share in (*self.lookup_acceptance, self.runner_up_share)
-        ):
-            raise ValueError("lookup_acceptance and runner_up_share must lie between 0 and 1.")
-        if self.lookup and not self.lookup_acceptance:
-            raise ValueError("lookup needs at least one share in lookup_acceptance.")
-        if not 0.0 <= self.confidence_floor <= 1.0:
-            raise ValueError("confidence_floor must lie between 0 and 1.")
-        if not 0.0 < self.newest_share <= 1.0:
-            raise ValueError("newest_share must be above 0 and at most 1.")
-        if not 0.0 < self.calibration_prior < math.inf:
-            raise ValueError("calibration_prior must be above 0.")

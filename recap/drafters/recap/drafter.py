@@ -1,8 +1,8 @@
 """The Recap drafter: predictions of every verified node, recalled by 3-, 2- and 1-token keys.
 
-It grows the tree best-first by estimated acceptance. At each node the sources are asked with the branch
-as part of the key (`growth`); after the pass every verified node, rejected ones included, leaves its row
-(`learning`).
+It grows the tree best-first by estimated acceptance, and asks its sources at each node with the branch as part
+of the key (`grow`). After the pass every verified node, rejected ones included, stores its prediction
+(`learn`). `reference` is the same method without kernels.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import numpy as np
 
 from ...predictions import Predictions
 from ...trace import SOURCES, SourceCount
-from ..base import marks
+from ..base import Drafter, as_mask
 from ..jit import EMPTY
 from ..suffix_lookup import SuffixLookup
 from ..tree import CandidateTree, Contribution, StoredPredictions, pack
 from .acceptance import Acceptance
 from .config import RecapConfig
-from .grow import CLASSES, LOOKUP, NONE, ONE, THREE, TWO, Grown, grow, room_for, rules_of
+from .grow import NO_TOKEN, TreeArrays, allocate, grow, rules_of
 from .learn import learn, remember
 from .memory import LARGEST_VOCAB, PersistentMemory, RequestMemory
+from .mixture import LOOKUP
 from .tree_size import PassCost, TreeSize
 
 
-class RecapDrafter:
+class RecapDrafter(Drafter):
     """Drafts from what the target itself predicted earlier.
 
-    vocab_size: width of the target's logits. memory: a persistent 1-token memory to share with other
-    drafters of the same isolation area; by default the drafter owns one. cost: time of a packed pass by
-    rows on this machine; with it trees have the size at which tokens a second peak, at most the config's
-    budget, and `size` follows what is accepted.
+    vocab_size: width of the target's logits. memory: a persistent 1-token memory to share with other drafters
+    of the same memory scope; by default the drafter owns one. cost: seconds of a pass by packed tokens on this
+    machine. With it, `size` picks the tree size at which tokens per second peak, up to the config's budget.
+    Raises ValueError for a memory that does not fit, or a vocabulary above `LARGEST_VOCAB`.
     """
 
     name = "recap"
@@ -55,30 +56,31 @@ class RecapDrafter:
                 f"Recap packs three tokens in one key, for vocabularies of up to {LARGEST_VOCAB:,} "
                 f"tokens; this one has {vocab_size:,}."
             )
-        self.request = RequestMemory(self.top_k, self.config.request_rows)
-        self.acceptance = Acceptance(CLASSES, prior=self.config.calibration_prior)
+        self.request = RequestMemory(self.top_k, self.config.request_capacity)
+        self.acceptance = Acceptance(prior=self.config.calibration_prior)
         self.lookup = SuffixLookup()
         self.size = None if cost is None else TreeSize(cost, self.config.budget)
+        self.rules = rules_of(self.config)
+        self.reserve(self.config.budget)
+        self.tail = (NO_TOKEN,) * 3
+        """The last three confirmed tokens, oldest first."""
         self._spare = np.zeros(2 * self.top_k, np.int64), np.zeros(2 * self.top_k)
-        self._rules = rules_of(self.config)
-        self._make_room(self.config.budget)
-        self._tokens: list[int] = []  # of the tree that was grown last: the very list
-        self._tail = (NONE, NONE, NONE)  # the last three confirmed tokens, oldest first
+        self._tokens: list[int] = []  # of the tree grown last, to recognise it
         self._prompt: Sequence[int] = ()
-        self._confirmed: list[int] = []  # prompt and answer so far
+        self._length = 0  # tokens of prompt and answer
         self._sets = (frozenset[int](), frozenset[int]())
-        self._blocked, self._terminal = (marks(s, vocab_size) for s in self._sets)
-        self._forget_likely()
+        self.blocked, self.terminal = (as_mask(tokens, vocab_size) for tokens in self._sets)
+        self._forget_runner_ups()
 
-    def _make_room(self, candidates: int) -> None:
-        """Arrays for trees of up to so many candidates."""
-        self._grown = room_for(candidates, self.top_k)
-        self._order = np.zeros(candidates + 1, np.int64)  # handle of each packed row
+    def reserve(self, candidates: int) -> None:
+        """Make space for trees of up to so many candidates."""
+        self.tree = allocate(candidates, self.top_k)
+        self._order = np.zeros(candidates + 1, np.int64)  # the grown node of each packed one
         self._parents = np.zeros(candidates + 1, np.int64)
 
-    def _forget_likely(self) -> None:
-        """The runners-up of the last pass: ids and probabilities where the root now stands."""
-        self._likely = np.zeros(0, np.int64), np.zeros(0)
+    def _forget_runner_ups(self) -> None:
+        self.runner_ups = np.zeros(0, np.int64), np.zeros(0)
+        """Ids and probabilities of the prediction that the root was chosen from."""
 
     def reset(self) -> None:
         """Forget everything, the persistent memory included."""
@@ -88,11 +90,11 @@ class RecapDrafter:
         if self.size is not None:
             self.size.clear()
         self.lookup = SuffixLookup(self.lookup.blocked)
-        self._forget_likely()
-        self._prompt, self._confirmed = (), []
+        self._forget_runner_ups()
+        self._prompt, self._length = (), 0
 
     def learn_from(self, other: RecapDrafter) -> None:
-        """Take over a copy of another drafter's calibration and of what it knows about tree sizes."""
+        """Copy another drafter's calibration and what it knows about tree sizes."""
         self.acceptance = copy.deepcopy(other.acceptance)
         if self.size is not None and other.size is not None:
             self.size.copy_from(other.size)
@@ -102,157 +104,153 @@ class RecapDrafter:
     ) -> None:
         if self._sets != (blocked, terminal):
             self._sets = (blocked, terminal)
-            self._blocked, self._terminal = (marks(s, self.memory.vocab_size) for s in self._sets)
-        seen = self._confirmed
-        goes_on = bool(seen) and len(prompt) >= len(seen) and list(prompt[: len(seen)]) == seen
-        if not (self.config.keep_over_turns and goes_on):
-            self.request.clear()
+            self.blocked, self.terminal = (as_mask(s, self.memory.vocab_size) for s in self._sets)
+        self.request.clear()
         self.lookup = SuffixLookup(blocked)
-        self._forget_likely()
-        self._prompt, self._confirmed = prompt, []
-        self._tail = (NONE, NONE, NONE)
+        self._forget_runner_ups()
+        self._prompt, self._length = prompt, 0
+        self.tail = (NO_TOKEN,) * 3
         self.confirm(prompt)
 
     def confirm(self, tokens: Sequence[int]) -> None:
-        self._confirmed.extend(tokens)
+        self._length += len(tokens)
         if self.config.lookup:
             self.lookup.extend(tokens)
-        self._tail = (*self._tail, *tokens[-3:])[-3:]
+        self.tail = (*self.tail, *tokens[-3:])[-3:]
 
     def seed(self, positions: Sequence[int], predictions: Predictions) -> None:
         if not (self.config.seed_prompt and len(positions)):
             return
-        self._keep_likely(predictions, len(predictions) - 1)
-        prompt = (NONE, NONE, *self._prompt)
-        # the latest place first: of several rows of one key the most recent prediction wins
-        tails = [prompt[p : p + 3] for p in positions]
+        self._keep_runner_ups(predictions, len(predictions) - 1)
+        prompt = (NO_TOKEN, NO_TOKEN, *self._prompt)
+        # latest position first: of several predictions for one key the most recent wins
+        tails = [prompt[at : at + 3] for at in positions]
         self.remember(tails, range(len(positions))[::-1], predictions)
 
     def remember(
-        self, tails: Sequence[Sequence[int]], rows: Sequence[int], predictions: Predictions
+        self, tails: Sequence[Sequence[int]], order: Sequence[int], predictions: Predictions
     ) -> None:
-        """Store these rows of the predictions, of several with one key the first.
+        """Store predictions; of several with one key the first in `order` wins.
 
-        tails: the last three tokens up to each row, oldest first, -1 where there is none.
+        tails: the last three tokens up to each prediction, oldest first, -1 where there is none.
         """
-        ring = self.request.reserve(len(rows))
-        told = np.array(tails, np.int64), np.array(rows, np.int64)
+        request = self.request.reserve(len(order))
         with self.memory.guard:
-            share = self.config.newest_share
-            told = (*told, *_top(predictions), share, self._spare)
-            remember(self.memory.store, ring, self._blocked, *told)
+            remember(
+                self.memory.arrays,
+                request,
+                self.blocked,
+                np.array(tails, np.int64),
+                np.array(order, np.int64),
+                *_top(predictions),
+                self.rules.newest_share,
+                self._spare,
+            )
 
     def propose(self, *, limit: int, record: bool) -> CandidateTree:
-        most = self.config.budget
-        if self.size is not None:
-            most = self.size.best(len(self._confirmed))
+        most = self.config.budget if self.size is None else self.size.best(self._length)
         with self.memory.guard:
             grow(
-                self._grown,
-                self._rules,
-                self.memory.store,
-                self.request.ring,
+                self.tree,
+                self.rules,
+                self.memory.arrays,
+                self.request.arrays,
                 self.lookup.automaton,
                 self.acceptance.ratios,
-                self._blocked,
-                self._terminal,
-                self._likely,
+                self.blocked,
+                self.terminal,
+                self.runner_ups,
                 most,
                 limit,
-                *self._tail,
+                self.tail,
             )
-        return self._packed(record)
+        return self.packed(record)
 
-    def _packed(self, record: bool) -> CandidateTree:
-        """The grown tree as rows; recorded, with what each source said."""
-        grown = self._grown
-        count = grown.size[0]
-        order, parents = self._order[:count], self._parents[:count]
-        pack(grown.nodes["parent"][:count], grown.nodes["score"][:count], order, parents)
-        self._tokens = grown.nodes["token"][order].tolist()
-        return CandidateTree.packed(
+    def packed(self, record: bool) -> CandidateTree:
+        """The grown tree in packed order, with each node's contributions if they are recorded."""
+        tree = self.tree
+        count = tree.size[0]
+        nodes, order, parents = tree.nodes[:count], self._order[:count], self._parents[:count]
+        pack(nodes["parent"], nodes["score"], order, parents)
+        self._tokens = nodes["token"][order].tolist()
+        return CandidateTree(
             self._tokens,
             parents.tolist(),
-            grown.nodes["depth"][order].tolist(),
-            _details(grown, order[1:], record),
+            nodes["depth"][order].tolist(),
+            _details(tree, order[1:], record),
             self._stored(order) if record else None,
         )
 
     def _stored(self, order: np.ndarray) -> StoredPredictions:
-        """What the sources know behind each packed row; copied, for both memories move on."""
-        grown, k = self._grown, self.top_k
-        nodes, sure = grown.nodes[order], grown.sure[order]
-        slots = np.where(nodes["open"][:, None] > 0, grown.slots[order], 0)
-        said = [
-            (store.ids[slots[:, level]], store.probs[slots[:, level]])
-            for level, store in (
-                (THREE, self.request.ring),
-                (TWO, self.request.ring),
-                (ONE, self.memory),
-            )
-        ]  # without a row some row is fetched: `sure` says that it is none
-        mixed = grown.ranked[order, :k], grown.mixed[order, :k]
+        """What the sources predict after each packed token. Copied, because the memories move on."""
+        tree, k = self.tree, self.top_k
+        nodes, confidences = tree.nodes[order], tree.confidences[order]
+        slots = np.where(
+            (nodes["fetched"][:, None] > 0) & (tree.slots[order] >= 0), tree.slots[order], 0
+        )
+        predictions = [
+            (memory.ids[slots[:, source]], memory.probs[slots[:, source]])
+            for source, memory in enumerate((*[self.request.arrays] * 2, self.memory))
+        ]  # without a slot some prediction is copied: `confidences` marks it as none
+        mixed = tree.ranked[order, :k], tree.mixed[order, :k]
 
-        def behind(row: int) -> dict[str, list[tuple[int, float]]]:
-            if not nodes[row]["open"]:
+        def stored(at: int) -> dict[str, list[tuple[int, float]]]:
+            if not nodes[at]["fetched"]:
                 return {}
-            known = {
-                SOURCES[level]: _pairs(ids[row], probs[row])
-                for level, (ids, probs) in enumerate(said)
-                if sure[row, level] >= 0.0
+            found = {
+                SOURCES[source]: _pairs(ids[at], probs[at])
+                for source, (ids, probs) in enumerate(predictions)
+                if confidences[at, source] >= 0.0
             }
-            if sure[row, LOOKUP] >= 0.0:
-                known[SOURCES[LOOKUP]] = [(int(nodes[row]["continuation"]), 1.0)]
-            if count := min(nodes[row]["count"], k):
-                known["mixed"] = _pairs(*(column[row, :count] for column in mixed))
-            return known
+            if confidences[at, LOOKUP] >= 0.0:
+                found[SOURCES[LOOKUP]] = [(int(nodes[at]["continuation"]), 1.0)]
+            if count := min(nodes[at]["count"], k):
+                found["mixed"] = _pairs(*(column[at, :count] for column in mixed))
+            return found
 
-        return behind
+        return stored
 
     def observe(
         self, tree: CandidateTree, predictions: Predictions, accepted: Sequence[int]
     ) -> dict[str, SourceCount]:
         order = self._order[: len(tree)]
         if tree.tokens is not self._tokens:
-            # not grown here: its rows count, the places behind them do not
+            # grown elsewhere: its predictions count, but no source was asked here
             order = np.full(len(tree), EMPTY, np.int64)
         elif self.size is not None:
             self.size.count(len(tree), len(accepted) + 1)
-        ring = self.request.reserve(len(tree))
-        a, b, _ = self._tail
+        request = self.request.reserve(len(tree))
         with self.memory.guard:
             counts = learn(
-                self._grown,
-                self._rules,
-                self.memory.store,
-                ring,
+                self.tree,
+                self.rules,
+                self.memory.arrays,
+                request,
                 self.acceptance.ratios,
-                self._blocked,
-                np.array(tree.tokens, np.int64),
-                np.array(tree.parents, np.int64),
-                order,
+                self.blocked,
+                (np.array(tree.tokens, np.int64), np.array(tree.parents, np.int64), order),
                 np.array(accepted, np.int64),
-                *_top(predictions),
-                a,
-                b,
+                _top(predictions),
+                self.tail,
                 self._spare,
             )
-        self._keep_likely(predictions, accepted[-1] if len(accepted) else 0)
+        self._keep_runner_ups(predictions, accepted[-1] if len(accepted) else 0)
         return {
-            level: SourceCount(*row) for level, row in zip(SOURCES, counts.tolist(), strict=True)
+            source: SourceCount(*numbers)
+            for source, numbers in zip(SOURCES, counts.tolist(), strict=True)
         }
 
-    def _keep_likely(self, predictions: Predictions, row: int) -> None:
-        """The prediction at the place where the next root comes, for the runners-up."""
+    def _keep_runner_ups(self, predictions: Predictions, at: int) -> None:
+        """Keep the prediction that the next root is chosen from."""
         k = self.top_k  # the prefill may have fetched more for another drafter
-        self._likely = (
-            predictions.top_ids[row, :k].astype(np.int64),
-            predictions.top_probs[row, :k].astype(np.float64),
+        self.runner_ups = (
+            predictions.top_ids[at, :k].astype(np.int64),
+            predictions.top_probs[at, :k].astype(np.float64),
         )
 
 
 def _top(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and probabilities of all rows, as the kernels take them."""
+    """Ids and probabilities as the kernels take them."""
     return (
         np.ascontiguousarray(predictions.top_ids, np.int64),
         np.ascontiguousarray(predictions.top_probs, np.float32),
@@ -263,29 +261,28 @@ def _pairs(ids: np.ndarray, probs: np.ndarray) -> list[tuple[int, float]]:
     return list(zip(ids.tolist(), probs.tolist(), strict=True))
 
 
-def _details(grown: Grown, handles: np.ndarray, record: bool) -> Callable[[], Iterable[tuple]]:
-    """The (source, score, rank, contributions) of these nodes, made when they are asked for.
+def _details(tree: TreeArrays, order: np.ndarray, record: bool) -> Callable[[], Iterable[tuple]]:
+    """The (source, score, rank, contributions) of these nodes, built when they are asked for.
 
-    Copies what it needs: the arrays serve the next tree.
+    Copies what it needs, because the arrays serve the next tree.
     """
-    scores, ranks = grown.nodes["score"][handles], grown.nodes["rank"][handles]
+    scores, ranks = tree.nodes["score"][order], tree.nodes["rank"][order]
     if not record:
         return lambda: [
-            ("", score, rank, ())
-            for score, rank in zip(scores.tolist(), ranks.tolist(), strict=True)
+            ("", *pair, ()) for pair in zip(scores.tolist(), ranks.tolist(), strict=True)
         ]
-    above = grown.nodes["parent"][handles]
-    said = grown.contributions[handles], grown.weights[above], grown.sure[above]
+    above = tree.nodes["parent"][order]
+    by_source = (tree.weights[above], tree.probabilities[order], tree.confidences[above])
 
-    def made() -> Iterable[tuple]:
-        sources = (said[0] * said[1]).argmax(axis=1)
-        columns = (scores, ranks, sources, *said)
-        for score, rank, source, *by_level in zip(*(c.tolist() for c in columns), strict=True):
+    def details() -> Iterable[tuple]:
+        best = (by_source[0] * by_source[1]).argmax(axis=1)
+        columns = (scores, ranks, best, *by_source)
+        for score, rank, source, *numbers in zip(*(c.tolist() for c in columns), strict=True):
             contributions = [
-                Contribution(level, weight, probability, sure)
-                for level, probability, weight, sure in zip(SOURCES, *by_level, strict=True)
-                if sure >= 0.0
+                Contribution(*one)
+                for one in zip(SOURCES, *numbers, strict=True)
+                if one[-1] >= 0.0  # the source has a prediction
             ]
             yield SOURCES[source], score, rank, tuple(contributions)
 
-    return made
+    return details

@@ -1,8 +1,8 @@
-"""Recap's tree, grown best-first by estimated acceptance: the rules that `recap` runs between two passes.
+"""Grow Recap's tree best-first by estimated acceptance: the kernels that run between two passes.
 
-A node is a candidate; a place is a node behind which a token may follow, the root too. Opening a place
-fetches what the sources know there; most places at a tree's edge are never weighed, because the bound on
-their best child says that none of them could enter. Kernels on arrays (`Grown`), no torch.
+At each new node, `fetch` looks up what every source predicts there, with the branch as part of the key. That
+bounds the node's best child. Only when the bound reaches the head of the queue does `mix` combine the
+predictions; most nodes at the tree's edge are never mixed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ..jit import EMPTY, kernel
-from ..suffix_lookup import continuation_of, step_on, tail_of
-from .acceptance import bound, estimate
+from ..suffix_lookup import advance, continuation_of, tail_match
+from ..tree import ROOT, usable
+from . import mixture
+from .acceptance import MATCH_CLASSES, N_MATCH_CLASSES, bound, estimate
 from .config import RecapConfig
-from .memory import key2, key3, slot2, slot3
-from .mixture import add, level_weights, rank
+from .memory import keys_of, slot_of
+from .mixture import LOOKUP, N_SOURCES, ONE, RUNNER_UP, THREE, TWO
 
-NONE = -1
-"""A token that does not exist: no key reaches across it. In the queue it stands for the best child of a
-place whose sources are not mixed yet."""
-
-THREE, TWO, ONE, LOOKUP, RUNNER_UP = range(5)
-"""Sources, in the order of `trace.SOURCES`."""
-N_SOURCES = 5
-
-_MATCHES = (0, 1, 2, 3, 4, 4, 5, 5, 5, 6)
-"""Class of a lookup's match by its length, the last repeats."""
-_KINDS = max(_MATCHES) + 1
-CLASSES = 4 * _KINDS
-"""Classes of the calibration: most exact level that answered (0 to 3) x class of the lookup's match."""
+NO_TOKEN = -1
+"""A token that does not exist: no key crosses it. In the queue it stands for the best child of a node whose
+sources are not mixed yet."""
 
 
 class Rules(NamedTuple):
@@ -46,277 +38,252 @@ class Rules(NamedTuple):
     confidence: bool
     calibrate: bool
     lookup: bool
-    base: np.ndarray  # float64 [3]
-    depth_factors: np.ndarray  # float64 [>= 1], the last repeats
-    shares: np.ndarray  # float64 [>= 1], of the lookup by its match's length, the last repeats
+    base_weights: np.ndarray  # float64 [3]
+    lookup_acceptance: np.ndarray  # float64 [>= 1], by the match's length, the last one repeats
 
 
 def rules_of(config: RecapConfig) -> Rules:
-    """A config's rules."""
-    return Rules(
-        config.budget,
-        config.max_depth,
-        config.max_children,
-        config.top_k,
-        config.newest_share,
-        config.runner_up_share,
-        config.confidence_floor,
-        config.confidence,
-        config.calibrate,
-        config.lookup,
-        np.array(config.base_weights, np.float64),
-        np.array(config.depth_factors, np.float64),
-        np.array(config.lookup_acceptance or (0.0,), np.float64),
-    )
+    """The rules of a config."""
+    values = {name: getattr(config, name) for name in Rules._fields}
+    for name in ("base_weights", "lookup_acceptance"):
+        values[name] = np.array(values[name], np.float64)
+    for name in ("newest_share", "runner_up_share", "confidence_floor"):
+        values[name] = float(values[name])
+    return Rules(**values)
 
 
 NODE = np.dtype([
     ("token", np.int64),
+    ("previous", np.int64),  # the token before it
+    ("previous2", np.int64),  # and the one before that: the three are its key
     ("parent", np.int64),
     ("depth", np.int64),
-    ("rank", np.int64),  # place among the siblings
-    ("score", np.float64),  # estimated chance that the branch up to here is accepted
-    ("chance", np.float64),  # mixed probability behind the parent
-    ("kind", np.int64),  # class of the calibration
-    ("named", np.int64),  # bit for each source that named the token
-    ("first", np.int64),  # the two tokens before it: with its own they are its key
-    ("second", np.int64),
-    # of a place
-    ("open", np.int64),  # 1 if the node is one
+    ("rank", np.int64),  # position among its siblings
+    ("score", np.float64),  # estimated probability that the branch is accepted up to here
+    ("probability", np.float64),  # mixed probability at the parent
+    ("class_", np.int64),  # of the calibration
+    ("named", np.int64),  # a bit for each source that named the token
+    # what is known about its children
+    ("fetched", np.int64),  # 1 if it may have any: the fields below are filled
     ("fanout", np.int64),  # children so far
-    ("state", np.int64),  # the lookup's match
-    ("length", np.int64),
+    ("match_state", np.int64),  # the lookup's match
+    ("match_length", np.int64),
     ("continuation", np.int64),  # the lookup's token
-    ("share", np.float64),  # the lookup's share of the mixture
-    ("class_", np.int64),  # of the calibration, for candidates that the lookup does not name
-    ("lookup_class", np.int64),  # and for the one that it names
-    ("asked", np.int64),  # bit for each source that was asked
-    ("answers", np.int64),  # sources that answered
-    ("bound", np.float64),  # no mixed probability is above it
-    ("count", np.int64),  # tokens that it ranks, 0 until it is weighed
+    ("lookup_share", np.float64),  # the lookup's share of the mixture
+    ("memory_class", np.int64),  # of children that the lookup does not name
+    ("lookup_class", np.int64),  # of the one that it names
+    ("asked", np.int64),  # a bit for each source that was asked
+    ("hits", np.int64),  # sources with a prediction
+    ("bound", np.float64),  # no mixed probability is higher
+    ("count", np.int64),  # tokens in the mixture, 0 until it is mixed
     ("cursor", np.int64),  # the next one to try
-    ("last", np.float64),  # the score of the child before
+    ("last_score", np.float64),  # score of the last child
 ])  # fmt: skip
-"""A candidate, and the place behind it."""
+"""A candidate, or the root."""
 
 ENTRY = np.dtype([("score", np.float64), ("parent", np.int64), ("token", np.int64)])
-"""An entry of the queue: a place's next candidate, NONE for its best one while it is not weighed."""
+"""A queue entry: a node's next child, NO_TOKEN for its best one while it is not mixed."""
 
 
-class Grown(NamedTuple):
-    """A tree while it grows, by handle: 0 is the root, parents come before their children."""
+class TreeArrays(NamedTuple):
+    """A tree while it grows. Node 0 is the root, and parents come before their children."""
 
     nodes: np.ndarray  # NODE
-    slots: np.ndarray  # int64 [nodes, 3], where a place's rows lie, -1: no row
-    contributions: np.ndarray  # float64 [nodes, N_SOURCES], what each source gave the token
-    sure: np.ndarray  # float64 [nodes, N_SOURCES], confidence of a place's sources, -1: no answer
-    weights: np.ndarray  # float64 [nodes, N_SOURCES], their shares in the mixture
-    ranked: np.ndarray  # int64 [nodes, 3 k + 1], a place's tokens by mixed probability
-    mixed: np.ndarray  # float64 [nodes, 3 k + 1], these
-    # a heap of ENTRY: best score first, then the older parent, then the smaller token
-    queue: np.ndarray
-    size: np.ndarray  # int64 [2]: nodes, entries in the queue
+    slots: np.ndarray  # int64 [nodes, 3], where the memories' predictions lie, EMPTY: none
+    probabilities: np.ndarray  # float64 [nodes, N_SOURCES], what each source gives the node's token
+    confidences: np.ndarray  # float64 [nodes, N_SOURCES], of a node's sources, -1: no prediction
+    weights: np.ndarray  # float64 [nodes, N_SOURCES], their shares of the mixture
+    ranked: np.ndarray  # int64 [nodes, 3 k + 1], the tokens after a node by mixed probability
+    mixed: np.ndarray  # float64 [nodes, 3 k + 1], those probabilities
+    queue: np.ndarray  # a heap of ENTRY: best score, then older parent, then smaller token
+    size: np.ndarray  # int64 [2]: nodes, queue entries
 
 
-def room_for(budget: int, top_k: int) -> Grown:
-    """Arrays for trees of up to that many candidates."""
+def allocate(budget: int, top_k: int) -> TreeArrays:
+    """Arrays for trees of up to `budget` candidates."""
     nodes, tokens = budget + 1, 3 * top_k + 1
-    return Grown(
+    return TreeArrays(
         np.zeros(nodes, NODE),
         np.zeros((nodes, 3), np.int64),
         *(np.zeros((nodes, N_SOURCES)) for _ in range(3)),
         np.zeros((nodes, tokens), np.int64),
         np.zeros((nodes, tokens)),
-        # a place enters once, and each of its children once, when the one before has left
+        # a node enters once, and each child once, when the one before it has left
         np.zeros(2 * nodes + 2, ENTRY),
         np.zeros(2, np.int64),
     )
 
 
 @kernel
-def usable(blocked, token):
-    """Whether the token may be a key or a candidate. blocked: bool [V]."""
-    return 0 <= token < len(blocked) and not blocked[token]
+def start_tree(tree, rules, text, previous2, previous, root):
+    """A tree of the root alone, its predictions not fetched yet."""
+    tree.size[0], tree.size[1] = 1, 0
+    node = tree.nodes[ROOT]
+    node.token, node.previous, node.previous2 = root, previous, previous2
+    node.parent, node.depth, node.rank, node.fetched = EMPTY, 0, 0, False
+    node.score = node.probability = 1.0
+    node.match_state, node.match_length = tail_match(text) if rules.lookup else (0, 0)
 
 
 @kernel
-def keys_of(blocked, a, b, c):
-    """2- and 3-token key of a tail, -1 where there is none: no key crosses a blocked token."""
-    if not (usable(blocked, b) and c >= 0):
-        return EMPTY, EMPTY
-    return key2(b, c), (key3(a, b, c) if usable(blocked, a) else EMPTY)
-
-
-@kernel
-def open_place(tree, rules, memory, ring, text, blocked, at):
-    """Find what every source whose key exists at a node knows, without mixing it.
-
-    The node's token, the two before it and its match are there already.
-    """
-    tree.nodes[at].open, tree.nodes[at].count, tree.nodes[at].cursor = True, 0, 0
-    tree.nodes[at].last = tree.nodes[at].score
-    tree.nodes[at].fanout = 0
+def fetch(tree, rules, persistent, request, text, blocked, at):
+    """Look up what every source predicts after a node, without mixing it."""
+    node, confidences = tree.nodes[at], tree.confidences[at]
+    node.fetched, node.fanout, node.count, node.cursor = True, 0, 0, 0
+    node.last_score, node.asked, node.hits = node.score, 0, 0
     for source in range(N_SOURCES):
-        tree.sure[at, source], tree.weights[at, source] = -1.0, 0.0
-        if source <= ONE:
-            tree.slots[at, source] = EMPTY
-    token = tree.nodes[at].token
-    level, asked, best, answers = 0, 0, 0.0, 0
-    if rules.base[ONE] > 0.0:
-        asked |= 1 << ONE
-        if 0 <= token < len(memory.confidence) and memory.confidence[token] >= 0.0:
-            tree.slots[at, ONE], tree.sure[at, ONE] = token, memory.confidence[token]
-            level, answers, best = 1, 1, float(memory.probs[token, 0])
-    two, three = keys_of(blocked, tree.nodes[at].first, tree.nodes[at].second, token)
-    if two >= 0 and rules.base[TWO] > 0.0:
-        asked |= 1 << TWO
-        slot = slot2(ring, two)
+        confidences[source], tree.weights[at, source] = -1.0, 0.0
+    longest, best = 0, 0.0
+    two, three = keys_of(blocked, node.previous2, node.previous, node.token)
+    for source in (ONE, TWO, THREE):
+        slot = tree.slots[at, source] = EMPTY
+        if rules.base_weights[source] <= 0.0:
+            continue
+        if source == ONE:
+            node.asked |= 1 << ONE
+            known = 0 <= node.token < len(persistent.confidence)
+            if known and persistent.confidence[node.token] >= 0.0:
+                slot = node.token
+        elif source == TWO and two >= 0:
+            node.asked |= 1 << TWO
+            slot = slot_of(request, request.by2, two)
+        elif source == THREE and three >= 0:
+            node.asked |= 1 << THREE
+            slot = slot_of(request, request.by3, three)
         if slot >= 0:
-            tree.slots[at, TWO], tree.sure[at, TWO] = slot, ring.confidence[slot]
-            level, answers, best = 2, answers + 1, max(best, ring.probs[slot, 0])
-    if three >= 0 and rules.base[THREE] > 0.0:
-        asked |= 1 << THREE
-        slot = slot3(ring, three)
-        if slot >= 0:
-            tree.slots[at, THREE], tree.sure[at, THREE] = slot, ring.confidence[slot]
-            level, answers, best = 3, answers + 1, max(best, ring.probs[slot, 0])
-    tree.nodes[at].continuation, tree.nodes[at].share, matched = NONE, 0.0, 0
+            tree.slots[at, source] = slot
+            _, probs, confidence = prediction_at(persistent, request, source, slot)
+            confidences[source], best = confidence, max(best, float(probs[0]))
+            longest, node.hits = 3 - source, node.hits + 1
+    node.continuation, node.lookup_share, match_class = NO_TOKEN, 0.0, 0
     if rules.lookup:
-        asked |= 1 << LOOKUP
-        length = tree.nodes[at].length
-        followed = continuation_of(text, tree.nodes[at].state, length)
-        if followed >= 0:
-            tree.nodes[at].continuation, tree.sure[at, LOOKUP] = followed, 1.0
-            share = rules.shares[min(length, len(rules.shares)) - 1]
-            tree.nodes[at].share = share
-            matched = _MATCHES[min(length, len(_MATCHES) - 1)]
-            answers, best = answers + 1, best * (1.0 - share) + share
-    tree.nodes[at].class_ = level * _KINDS
-    tree.nodes[at].lookup_class = level * _KINDS + matched
-    tree.nodes[at].asked, tree.nodes[at].answers = asked, answers
-    tree.nodes[at].bound = best if answers else rules.runner_up_share
+        node.asked |= 1 << LOOKUP
+        length = node.match_length
+        token = continuation_of(text, node.match_state, length)
+        if token >= 0:
+            share = rules.lookup_acceptance[min(length, len(rules.lookup_acceptance)) - 1]
+            node.continuation, node.lookup_share, confidences[LOOKUP] = token, share, 1.0
+            match_class = MATCH_CLASSES[min(length, len(MATCH_CLASSES) - 1)]
+            best, node.hits = best * (1.0 - share) + share, node.hits + 1
+    node.memory_class = longest * N_MATCH_CLASSES
+    node.lookup_class = node.memory_class + match_class
+    node.bound = best if node.hits else rules.runner_up_share
 
 
 @kernel
-def row_of(tree, memory, ring, at, level):
-    """Ids and probabilities of a level's row at a place. It must have one."""
-    slot = tree.slots[at, level]
-    if level == ONE:
-        return memory.ids[slot], memory.probs[slot]
-    return ring.ids[slot], ring.probs[slot]
+def prediction_at(persistent, request, source, slot):
+    """Ids, probabilities and confidence of a memory's stored prediction."""
+    if source == ONE:
+        return persistent.ids[slot], persistent.probs[slot], persistent.confidence[slot]
+    return request.ids[slot], request.probs[slot], request.confidence[slot]
 
 
 @kernel
-def weigh(tree, rules, memory, ring, likely, at):
-    """Mix what was fetched at a place, and rank it.
+def mix(tree, rules, persistent, request, runner_ups, at):
+    """Mix what was fetched at a node, best token first.
 
-    likely: (ids, probabilities) of the runners-up where the root stands. Where no source answers, what was
-    likely where this token came stands in for it.
+    runner_ups: ids and probabilities of the prediction that the root was chosen from.
     """
-    tokens, mixed, weights, count = tree.ranked[at], tree.mixed[at], tree.weights[at], 0
-    if tree.nodes[at].answers == 0:
-        if rules.runner_up_share > 0.0:
-            tree.nodes[at].asked |= 1 << RUNNER_UP
-            above = tree.nodes[at].parent
-            ids, probs = likely
-            known = len(ids)
-            if at > 0:
-                ids, probs = tree.ranked[above], tree.mixed[above]
-                known = min(tree.nodes[above].count, rules.top_k)
-            for i in range(known):
-                if ids[i] != tree.nodes[at].token:
-                    tokens[count], mixed[count] = ids[i], rules.runner_up_share * probs[i]
-                    count += 1
-            if count:
-                tree.sure[at, RUNNER_UP], weights[RUNNER_UP] = 0.0, 1.0
-        tree.nodes[at].count = count
+    node, tokens, mixed, weights = tree.nodes[at], tree.ranked[at], tree.mixed[at], tree.weights[at]
+    if node.hits == 0:
+        mix_runner_ups(tree, rules, runner_ups, at)
         return
-    share = tree.nodes[at].share
-    level_weights(
-        tree.sure[at], rules.base, rules.confidence, rules.confidence_floor, weights[: ONE + 1]
+    count, share = 0, node.lookup_share
+    mixture.source_weights(
+        tree.confidences[at, : ONE + 1],
+        rules.base_weights,
+        rules.confidence,
+        rules.confidence_floor,
+        weights[: ONE + 1],
     )
-    for level in range(ONE + 1):
-        weights[level] *= 1.0 - share
-        if weights[level] > 0.0:
-            ids, probs = row_of(tree, memory, ring, at, level)
+    for source in range(ONE + 1):
+        weights[source] *= 1.0 - share
+        if weights[source] > 0.0:
+            ids, probs, _ = prediction_at(persistent, request, source, tree.slots[at, source])
             for i in range(len(ids)):
-                count = add(tokens, mixed, count, ids[i], weights[level] * probs[i])
+                probability = weights[source] * probs[i]
+                count = mixture.add_probability(tokens, mixed, count, ids[i], probability)
     weights[LOOKUP] = share
-    if tree.nodes[at].continuation >= 0:
-        count = add(tokens, mixed, count, tree.nodes[at].continuation, share)
-    if tree.nodes[at].answers > 1:
-        rank(tokens, mixed, count)
-    tree.nodes[at].count = count
+    if node.continuation >= 0:
+        count = mixture.add_probability(tokens, mixed, count, node.continuation, share)
+    if node.hits > 1:
+        mixture.sort_by_probability(tokens, mixed, count)
+    node.count = count
 
 
 @kernel
-def add_node(tree, memory, ring, above, token, probability, score):
-    """A candidate behind a weighed place -> its handle. It is no place yet."""
+def mix_runner_ups(tree, rules, runner_ups, at):
+    """Where no source has a prediction, take the tokens that were likely where this node's was chosen."""
+    if rules.runner_up_share <= 0.0:
+        return
+    node, tokens, mixed = tree.nodes[at], tree.ranked[at], tree.mixed[at]
+    ids, probs = runner_ups
+    available = len(ids)
+    if at > ROOT:
+        ids, probs = tree.ranked[node.parent], tree.mixed[node.parent]
+        available = min(tree.nodes[node.parent].count, rules.top_k)
+    count = 0
+    for i in range(available):
+        if ids[i] != node.token:
+            tokens[count], mixed[count] = ids[i], rules.runner_up_share * probs[i]
+            count += 1
+    if count:
+        tree.confidences[at, RUNNER_UP], tree.weights[at, RUNNER_UP] = 0.0, 1.0
+    node.asked |= 1 << RUNNER_UP
+    node.count = count
+
+
+@kernel
+def add_node(tree, persistent, request, above, token, probability, score):
+    """Add a candidate below a mixed node -> its index. Its predictions are not fetched yet."""
     at = tree.size[0]
     tree.size[0] = at + 1
-    tree.nodes[at].token, tree.nodes[at].parent, tree.nodes[at].depth = (
-        token,
-        above,
-        tree.nodes[above].depth + 1,
-    )
-    tree.nodes[at].score, tree.nodes[at].chance, tree.nodes[at].open = score, probability, False
-    tree.nodes[at].rank = tree.nodes[above].fanout
-    tree.nodes[above].fanout += 1
-    looked_up = token == tree.nodes[above].continuation
-    tree.nodes[at].kind = tree.nodes[above].lookup_class if looked_up else tree.nodes[above].class_
-    named = 0
+    node, parent = tree.nodes[at], tree.nodes[above]
+    node.token, node.previous, node.previous2 = token, parent.token, parent.previous
+    node.parent, node.depth, node.rank, node.fetched = above, parent.depth + 1, parent.fanout, False
+    node.score, node.probability = score, probability
+    parent.fanout += 1
+    node.class_, node.named = class_of(parent, token), 0
+    probabilities = tree.probabilities[at]
     for source in range(N_SOURCES):
-        tree.contributions[at, source] = 0.0
-    for level in range(ONE + 1):
-        if tree.slots[above, level] >= 0:
-            ids, probs = row_of(tree, memory, ring, above, level)
+        probabilities[source] = 0.0
+    for source in range(ONE + 1):
+        if tree.slots[above, source] >= 0:
+            ids, probs, _ = prediction_at(persistent, request, source, tree.slots[above, source])
             for i in range(len(ids)):
                 if ids[i] == token:
-                    named |= 1 << level
-                    tree.contributions[at, level] = probs[i]
+                    node.named |= 1 << source
+                    probabilities[source] = probs[i]
                     break
-    if looked_up:
-        named |= 1 << LOOKUP
-        tree.contributions[at, LOOKUP] = 1.0
-    if tree.sure[above, RUNNER_UP] >= 0.0:
-        named |= 1 << RUNNER_UP
-        tree.contributions[at, RUNNER_UP] = probability
-    tree.nodes[at].named = named
-    tree.nodes[at].first, tree.nodes[at].second = tree.nodes[above].second, tree.nodes[above].token
+    if token == parent.continuation:
+        node.named |= 1 << LOOKUP
+        probabilities[LOOKUP] = 1.0
+    if tree.confidences[above, RUNNER_UP] >= 0.0:
+        node.named |= 1 << RUNNER_UP
+        probabilities[RUNNER_UP] = probability
     return at
 
 
 @kernel
-def begin_tree(tree, rules, text, a, b, root):
-    """A tree of nothing but the root, whose place is not open yet. a, b: the tokens before it."""
-    tree.size[0], tree.size[1] = 1, 0
-    tree.nodes[0].token, tree.nodes[0].parent, tree.nodes[0].depth, tree.nodes[0].rank = (
-        root,
-        NONE,
-        0,
-        0,
-    )
-    tree.nodes[0].score, tree.nodes[0].chance, tree.nodes[0].open = 1.0, 1.0, False
-    tree.nodes[0].first, tree.nodes[0].second = a, b
-    tree.nodes[0].state, tree.nodes[0].length = 0, 0
-    if rules.lookup:
-        tree.nodes[0].state, tree.nodes[0].length = tail_of(text)
+def class_of(parent, token):
+    """Class of a child with this token in the calibration."""
+    return parent.lookup_class if token == parent.continuation else parent.memory_class
 
 
 @kernel
-def follow(tree, rules, text, at):
-    """Carry the lookup's match on from a node's parent."""
-    above = tree.nodes[at].parent
-    tree.nodes[at].state, tree.nodes[at].length = 0, 0
+def advance_match(tree, rules, text, at):
+    """Extend the lookup's match of a node's parent by the node's token."""
+    node, parent = tree.nodes[at], tree.nodes[tree.nodes[at].parent]
+    node.match_state, node.match_length = 0, 0
     if rules.lookup:
-        tree.nodes[at].state, tree.nodes[at].length = step_on(
-            text, tree.nodes[above].state, tree.nodes[above].length, tree.nodes[at].token
+        node.match_state, node.match_length = advance(
+            text, parent.match_state, parent.match_length, node.token
         )
 
 
 @kernel
-def _sooner(one, other):
-    """Whether one entry of the queue leaves before another."""
+def _before(one, other):
+    """Whether one queue entry leaves before another."""
     if one.score != other.score:
         return one.score > other.score
     if one.parent != other.parent:
@@ -336,14 +303,14 @@ def _push(queue, size, score, parent, token):
     at = size[1]
     size[1] = at + 1
     queue[at].score, queue[at].parent, queue[at].token = score, parent, token
-    while at > 0 and _sooner(queue[at], queue[(at - 1) // 2]):
+    while at > 0 and _before(queue[at], queue[(at - 1) // 2]):
         _swap(queue[at], queue[(at - 1) // 2])
         at = (at - 1) // 2
 
 
 @kernel
 def _pop(queue, size):
-    """The best entry -> score, parent, token."""
+    """Remove the best entry -> score, parent, token."""
     best = queue[0].score, queue[0].parent, queue[0].token
     count = size[1] - 1
     size[1] = count
@@ -351,9 +318,9 @@ def _pop(queue, size):
     at = 0
     while 2 * at + 1 < count:
         child = 2 * at + 1
-        if child + 1 < count and _sooner(queue[child + 1], queue[child]):
+        if child + 1 < count and _before(queue[child + 1], queue[child]):
             child += 1
-        if not _sooner(queue[child], queue[at]):
+        if not _before(queue[child], queue[at]):
             break
         _swap(queue[at], queue[child])
         at = child
@@ -361,28 +328,22 @@ def _pop(queue, size):
 
 
 @kernel
-def _factor(nodes, rules, at):
-    """What a place's own score leaves to its children."""
-    return nodes[at].score * rules.depth_factors[min(nodes[at].depth, len(rules.depth_factors) - 1)]
-
-
-@kernel
-def _queue_place(tree, rules, ratios, at):
-    """Queue a place by what its best child can score at most."""
-    chance = tree.nodes[at].bound
+def _queue_node(tree, rules, ratios, at):
+    """Queue a node by the bound on its best child's score."""
+    node = tree.nodes[at]
+    best = node.bound
     if rules.calibrate:
-        chance = bound(ratios, tree.nodes[at].class_, tree.nodes[at].bound)
-        if tree.nodes[at].continuation >= 0:
-            chance = max(chance, bound(ratios, tree.nodes[at].lookup_class, tree.nodes[at].bound))
-    score = min(_factor(tree.nodes, rules, at) * chance, tree.nodes[at].score)
-    _push(tree.queue, tree.size, score, at, NONE)
+        best = bound(ratios, node.memory_class, node.bound)
+        if node.continuation >= 0:
+            best = max(best, bound(ratios, node.lookup_class, node.bound))
+    _push(tree.queue, tree.size, min(node.score * best, node.score), at, NO_TOKEN)
 
 
 @kernel
-def repeats(nodes, at, token):
-    """Whether the edge from a node's token to `token` stands on the node's branch already."""
+def repeats_edge(nodes, at, token):
+    """Whether the edge from a node's token to `token` is on the node's branch already."""
     last = nodes[at].token
-    while at > 0:
+    while at > ROOT:
         above = nodes[at].parent
         if nodes[above].token == last and nodes[at].token == token:
             return True
@@ -391,27 +352,24 @@ def repeats(nodes, at, token):
 
 
 @kernel
-def _queue_next(tree, rules, ratios, blocked, at):
-    """Queue a place's next child, if one is left; `cursor` stays behind it."""
-    while tree.nodes[at].cursor < tree.nodes[at].count:
-        here = tree.nodes[at].cursor
-        tree.nodes[at].cursor = here + 1
-        token, chance = tree.ranked[at, here], tree.mixed[at, here]
-        if not usable(blocked, token) or repeats(tree.nodes, at, token):
+def _queue_next_child(tree, rules, ratios, blocked, at):
+    """Queue a node's next child, if one is left, and move the cursor past it."""
+    node = tree.nodes[at]
+    while node.cursor < node.count:
+        here = node.cursor
+        node.cursor = here + 1
+        token, probability = tree.ranked[at, here], tree.mixed[at, here]
+        if not usable(blocked, token) or repeats_edge(tree.nodes, at, token):
             continue
         if rules.calibrate:
-            looked_up = token == tree.nodes[at].continuation
-            class_ = tree.nodes[at].lookup_class if looked_up else tree.nodes[at].class_
-            chance = estimate(ratios, class_, chance)
-        score = min(_factor(tree.nodes, rules, at) * chance, tree.nodes[at].last)
-        tree.nodes[at].last = score
-        _push(tree.queue, tree.size, score, at, token)
+            probability = estimate(ratios, class_of(node, token), probability)
+        node.last_score = min(node.score * probability, node.last_score)
+        _push(tree.queue, tree.size, node.last_score, at, token)
         return
 
 
 @kernel
-def _mixed_of(tree, at, token):
-    """The mixed probability of a token that a place ranks."""
+def _mixed_probability(tree, at, token):
     for i in range(tree.nodes[at].count):
         if tree.ranked[at, i] == token:
             return tree.mixed[at, i]
@@ -420,31 +378,32 @@ def _mixed_of(tree, at, token):
 
 @kernel
 def grow(
-    tree, rules, memory, ring, text, ratios, blocked, terminal, likely, most, limit, a, b, root
+    tree, rules, persistent, request, text, ratios, blocked, terminal, runner_ups, most, limit, tail
 ):
-    """Grow a tree behind the root, of up to `most` candidates and `limit` levels, the most probable first.
+    """Grow a tree of up to `most` candidates and `limit` levels, the likeliest candidate first.
 
-    A queue entry is one candidate; its next sibling enters when it leaves, so the queue is short. blocked,
-    terminal: bool [V].
+    A queue entry is one candidate. Its next sibling enters when it leaves, so the queue stays short.
+    blocked, terminal: bool [V]. tail: the last three confirmed tokens, the root last.
     """
-    begin_tree(tree, rules, text, a, b, root)
-    depth_limit, budget = min(limit, rules.max_depth), min(most, rules.budget)
-    if depth_limit < 1 or not usable(blocked, root):
+    previous2, previous, root = tail
+    start_tree(tree, rules, text, previous2, previous, root)
+    max_depth, budget = min(limit, rules.max_depth), min(most, rules.budget)
+    if max_depth < 1 or not usable(blocked, root):
         return
-    open_place(tree, rules, memory, ring, text, blocked, 0)
-    _queue_place(tree, rules, ratios, 0)
+    fetch(tree, rules, persistent, request, text, blocked, ROOT)
+    _queue_node(tree, rules, ratios, ROOT)
     while tree.size[1] and budget:
         score, above, token = _pop(tree.queue, tree.size)
-        if token == NONE:
-            weigh(tree, rules, memory, ring, likely, above)
-            _queue_next(tree, rules, ratios, blocked, above)
+        if token == NO_TOKEN:
+            mix(tree, rules, persistent, request, runner_ups, above)
+            _queue_next_child(tree, rules, ratios, blocked, above)
             continue
         if tree.nodes[above].fanout + 1 < rules.max_children:
-            _queue_next(tree, rules, ratios, blocked, above)
+            _queue_next_child(tree, rules, ratios, blocked, above)
         budget -= 1
-        probability = _mixed_of(tree, above, token)
-        at = add_node(tree, memory, ring, above, token, probability, score)
-        if budget and tree.nodes[at].depth < depth_limit and not terminal[token]:
-            follow(tree, rules, text, at)
-            open_place(tree, rules, memory, ring, text, blocked, at)
-            _queue_place(tree, rules, ratios, at)
+        probability = _mixed_probability(tree, above, token)
+        at = add_node(tree, persistent, request, above, token, probability, score)
+        if budget and tree.nodes[at].depth < max_depth and not terminal[token]:
+            advance_match(tree, rules, text, at)
+            fetch(tree, rules, persistent, request, text, blocked, at)
+            _queue_node(tree, rules, ratios, at)

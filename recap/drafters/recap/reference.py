@@ -1,165 +1,247 @@
-"""Recap once more, as plainly as it can be told: dictionaries, lists, every place mixed at once.
+"""The Recap method in plain Python. Read this first.
 
-What the kernels do in arrays and put off as long as they can, done here by the rules alone. Slow.
+What it is: every rule of the method, in dictionaries and loops, in the order in which a pass uses them.
+
+1. *Ask* the sources what follows a branch of the tree: three memories of the target's own earlier
+   predictions, keyed by the last 3, 2 and 1 tokens, and a lookup in the text so far.
+2. *Mix* their answers, and grow the tree with the most probable candidate first.
+3. The target verifies the whole tree in one pass (not here: see `engine`). It predicts a next token after
+   every node. The longest branch that agrees with it is accepted.
+4. *Learn* from the predictions of all nodes, rejected ones too.
+
+What it is not: fast, or complete. It mixes every node at once and searches the text from the end, its
+memories never run full, it does not seed them from the prompt, and it does not choose a tree size. The kernels
+in `grow` and `learn` put off or skip most of this work. The tests hold them to the same trees, scores and counts.
+
+A *branch* is the tuple of tokens below the root, () for the root itself. A *prediction* is (token ids, their
+probabilities), best first.
+
+>>> recap = Reference(RecapConfig(top_k=2, lookup=False), blocked=set(), terminal=set())
+>>> recap.begin([7, 3])
+>>> recap.propose(limit=10)  # nothing is known yet: a plain one-token step
+{}
+>>> _ = recap.observe({(): ([4, 5], [0.75, 0.25])}, accepted=())
+>>> recap.confirm([4, 7, 3])  # 3 comes again, and 4 followed it
+>>> {branch: round(score, 3) for branch, score in recap.propose(limit=1).items()}
+{(4,): 0.75, (5,): 0.25}
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
-from .acceptance import BINS, bin_of
+from ...trace import SOURCES
+from .acceptance import MATCH_CLASSES, N_MATCH_CLASSES, bin_of
 from .config import RecapConfig
-from .grow import _KINDS, _MATCHES
 
-Row = tuple[list[int], list[float]]
+Branch = tuple[int, ...]
+Prediction = tuple[list[int], list[float]]
 
 
 def confidence(probs: list[float]) -> float:
+    """1 for one certain token, 0 for a flat prediction: 1 - H / ln k.
+
+    >>> confidence([0.5, 0.5]), confidence([1.0, 0.0])
+    (0.0, 1.0)
+    """
     shares = [p / sum(probs) for p in probs]
-    entropy = -sum(s * math.log(s) for s in shares if s > 0)
+    entropy = -sum(share * math.log(share) for share in shares if share > 0)
     return min(max(1 - entropy / math.log(len(probs)), 0.0), 1.0)
 
 
 @dataclass
-class Place:
-    tail: tuple[int, ...]
-    path: tuple[int, ...]
-    depth: int
-    score: float
-    parent: Place | None = None
-    named: dict[str, dict[int, float]] = field(default_factory=dict)
-    mixed: dict[int, float] = field(default_factory=dict)
-    looked_up: int | None = None
-    classes: tuple[int, int] = (0, 0)
+class Node:
+    """What is known about the next token after one branch."""
+
     asked: set[str] = field(default_factory=set)
+    """Sources that were asked,"""
+    predictions: dict[str, dict[int, float]] = field(default_factory=dict)
+    """the probabilities that those with a prediction give to tokens,"""
+    mixed: dict[int, float] = field(default_factory=dict)
+    """and their mixture."""
+    looked_up: int | None = None
+    memory_class: int = 0
+    lookup_class: int = 0
 
     def class_of(self, token: int) -> int:
-        return self.classes[token == self.looked_up]
+        """The class in which a candidate's acceptance is counted."""
+        return self.lookup_class if token == self.looked_up else self.memory_class
 
 
-class PlainRecap:
+class Reference:
+    """Recap for one answer at a time. blocked: never a key or a candidate. terminal: ends the answer."""
+
     def __init__(self, config: RecapConfig, blocked: set[int], terminal: set[int]) -> None:
         self.config, self.blocked, self.terminal = config, blocked, terminal
-        self.by_key: dict[tuple[int, ...], Row] = {}
+        self.memory: dict[tuple[int, ...], Prediction] = {}
+        """All three memories: keys of 1 token persist, keys of 2 and 3 tokens live for one request."""
         self.text: list[int] = []
-        self.before: dict[int, float] = {}
-        self.verdicts: dict[tuple[int, int], list[float]] = {}  # expected, accepted
+        """The prompt and the confirmed answer. The last token is the root of the next tree."""
+        self.root_choice: dict[int, float] = {}
+        """The prediction that the root was chosen from."""
+        self.verdicts: dict[tuple[int, int], list[float]] = {}
+        """Expected and real acceptances by class and bin of probability."""
+        self.nodes: dict[Branch, Node] = {}
+        """The nodes of the last tree whose sources were asked."""
 
-    # ---- growing
+    def begin(self, prompt: list[int]) -> None:
+        """Start a request: only the 1-token memory and the calibration remain."""
+        self.memory = {key: value for key, value in self.memory.items() if len(key) == 1}
+        self.text, self.root_choice = list(prompt), {}
 
-    def lookup(self, tail: list[int]) -> tuple[int, int | None]:
-        """Longest suffix of the tail that stands in the text with a token behind it, and that token."""
+    def confirm(self, tokens: list[int]) -> None:
+        """Append confirmed tokens to the text."""
+        self.text += tokens
+
+    # ---- 1. ask the sources
+
+    def ask(self, branch: Branch) -> Node:
+        """Ask every source what follows a branch, and mix the answers."""
+        config, node, weights = self.config, Node(), {}
+        tail = (*self.text[-3:], *branch)[-3:]
+        for source, size, base in zip(SOURCES, (3, 2, 1), config.base_weights, strict=False):
+            key = tail[-size:]
+            if base <= 0 or len(key) < size or self.blocked & set(key[:-1]):
+                continue
+            node.asked.add(source)
+            if key in self.memory:
+                ids, probs = self.memory[key]
+                node.predictions[source] = dict(zip(ids, probs, strict=True))
+                factor = max(confidence(probs), config.confidence_floor) if config.confidence else 1
+                weights[source] = base * factor
+                node.memory_class = max(node.memory_class, size * N_MATCH_CLASSES)
+        node.lookup_class, share = node.memory_class, 0.0
+        if config.lookup:
+            node.asked.add("lookup")
+            length, node.looked_up = self.look_up([*self.text, *branch])
+            if node.looked_up is not None:
+                node.predictions["lookup"] = {node.looked_up: 1.0}
+                share = _at(config.lookup_acceptance, length - 1)
+                node.lookup_class += _at(MATCH_CLASSES, length)
+        if not node.predictions:
+            self.use_runner_ups(node, branch)
+            return node
+        # the lookup takes its share; the memories divide the rest by base weight x confidence
+        total = sum(weights.values())
+        shares = {source: (1 - share) * weight / total for source, weight in weights.items()}
+        shares["lookup"] = share
+        for source, probabilities in node.predictions.items():
+            for token, probability in probabilities.items():
+                mixed = node.mixed.get(token, 0.0)
+                node.mixed[token] = mixed + shares[source] * probability
+        return node
+
+    def look_up(self, tail: list[int]) -> tuple[int, int | None]:
+        """The longest suffix of `tail` that occurs in the text with a token after it -> length, that token.
+
+        The latest occurrence counts. No match contains a blocked token, and none is proposed.
+        """
         for length in range(len(tail), 0, -1):
             suffix = tail[-length:]
             if self.blocked & set(suffix):
                 continue
             for end in range(len(self.text) - 1, length - 1, -1):
                 if self.text[end - length : end] == suffix:
-                    follows = self.text[end]
-                    return length, None if follows in self.blocked else follows
+                    token = self.text[end]
+                    return length, None if token in self.blocked else token
         return 0, None
 
-    def fill(self, place: Place) -> None:
-        cfg = self.config
-        raw: dict[str, float] = {}
-        exact = 0
-        for size, name in ((3, "3-token"), (2, "2-token"), (1, "1-token")):
-            key, base = place.tail[-size:], cfg.base_weights[3 - size]
-            if base <= 0 or len(key) < size or set(key[:-1]) & self.blocked:
-                continue
-            place.asked.add(name)
-            if row := self.by_key.get(key):
-                exact = max(exact, size)
-                place.named[name] = dict(zip(*row, strict=True))
-                sure = max(confidence(row[1]), cfg.confidence_floor) if cfg.confidence else 1.0
-                raw[name] = base * sure
-        length, share = 0, 0.0
-        if cfg.lookup:
-            place.asked.add("lookup")
-            length, place.looked_up = self.lookup(self.text + list(place.path[1:]))
-            if place.looked_up is not None:
-                share = cfg.lookup_acceptance[min(length, len(cfg.lookup_acceptance)) - 1]
-                place.named["lookup"] = {place.looked_up: 1.0}
-        kind = _MATCHES[min(length, len(_MATCHES) - 1)] if place.looked_up is not None else 0
-        place.classes = exact * _KINDS, exact * _KINDS + kind
-        if not place.named:
-            if cfg.runner_up_share > 0:
-                place.asked.add("runner-up")
-                above = self.before if place.parent is None else place.parent.mixed
-                likely = sorted(above, key=above.get, reverse=True)[: cfg.top_k]
-                place.mixed = {
-                    t: cfg.runner_up_share * above[t] for t in likely if t != place.tail[-1]
-                }
-                if place.mixed:
-                    place.named["runner-up"] = dict(place.mixed)
+    def use_runner_ups(self, node: Node, branch: Branch) -> None:
+        """Where no source knows anything: the tokens that were likely where this one was chosen."""
+        if self.config.runner_up_share <= 0:
             return
-        for name, weight in raw.items():
-            for token, probability in place.named[name].items():
-                more = weight / sum(raw.values()) * (1 - share) * probability
-                place.mixed[token] = place.mixed.get(token, 0.0) + more
-        if place.looked_up is not None:
-            place.mixed[place.looked_up] = place.mixed.get(place.looked_up, 0.0) + share
+        node.asked.add("runner-up")
+        before = self.nodes[branch[:-1]].mixed if branch else self.root_choice
+        chosen = branch[-1] if branch else self.text[-1]
+        likely = sorted(before, key=before.get, reverse=True)[: self.config.top_k]
+        for token in likely:
+            if token != chosen:
+                node.mixed[token] = self.config.runner_up_share * before[token]
+        if node.mixed:
+            node.predictions["runner-up"] = dict(node.mixed)
+
+    # ---- 2. grow the tree
+
+    def propose(self, limit: int) -> dict[Branch, float]:
+        """The candidates as branch -> score, the estimated probability that the branch is accepted."""
+        config, tree, queue = self.config, {}, []
+        max_depth = min(limit, config.max_depth)
+        self.nodes = {}
+
+        def expand(branch: Branch, score: float) -> None:
+            self.nodes[branch] = self.ask(branch)
+            for rank, (token, child_score) in enumerate(self.children(branch, score)):
+                # best score first, then the older parent, then the better sibling
+                heapq.heappush(queue, (-child_score, len(tree), rank, (*branch, token)))
+
+        if max_depth > 0 and self.text[-1] not in self.blocked:
+            expand((), 1.0)
+        while queue and len(tree) < config.budget:
+            score, _, _, branch = heapq.heappop(queue)
+            tree[branch] = -score
+            ends = len(branch) == max_depth or branch[-1] in self.terminal
+            if len(tree) < config.budget and not ends:
+                expand(branch, -score)
+        return tree
+
+    def children(self, branch: Branch, score: float) -> list[tuple[int, float]]:
+        """(token, score) of the candidates after a branch, best first."""
+        node, path = self.nodes[branch], (self.text[-1], *branch)
+        edges = set(pairwise(path))
+        children, last = [], score
+        for token in sorted(node.mixed, key=node.mixed.get, reverse=True):
+            if token in self.blocked or (path[-1], token) in edges:
+                continue  # no edge repeats on one path
+            estimate = self.estimate(node.class_of(token), node.mixed[token])
+            last = min(score * estimate, last)  # never above a better sibling
+            children.append((token, last))
+        return children[: self.config.max_children]
 
     def estimate(self, class_: int, probability: float) -> float:
+        """Correct a mixed probability by how often such candidates were accepted so far."""
         if not self.config.calibrate:
             return probability
         prior = self.config.calibration_prior
         expected, accepted = self.verdicts.get((class_, bin_of(probability)), (0.0, 0.0))
         return min(probability * (accepted + prior) / (expected + prior), 0.98)
 
-    def children(self, place: Place) -> list[tuple[float, int]]:
-        """(score, token) of a place's candidates, best first."""
-        cfg, last, found = self.config, place.score, []
-        factor = place.score * cfg.depth_factors[min(place.depth, len(cfg.depth_factors) - 1)]
-        edges = set(zip(place.path, place.path[1:], strict=False))
-        for token in sorted(place.mixed, key=place.mixed.get, reverse=True):
-            if token in self.blocked or (place.path[-1], token) in edges:
-                continue
-            last = min(factor * self.estimate(place.class_of(token), place.mixed[token]), last)
-            if len(found) == cfg.max_children:
-                break
-            found.append((last, token))
-        return found
+    # ---- 4. learn from the verified tree
 
-    def propose(self, root_tail: list[int], limit: int) -> dict[tuple[int, ...], float]:
-        """The tree as branches -> score."""
-        self.places: dict[tuple[int, ...], Place] = {}
-        tree: dict[tuple[int, ...], float] = {}
-        waiting: list[tuple[float, int, int, Place, int]] = []
-        root = Place(tuple(root_tail[-3:]), (root_tail[-1],), 0, 1.0)
-        if limit < 1 or root.path[0] in self.blocked:
-            return tree
+    def observe(
+        self, predictions: dict[Branch, Prediction], accepted: Branch
+    ) -> dict[str, list[int]]:
+        """Learn from a pass -> lookups, hits and accepted hits by source.
 
-        def open_(place: Place, handle: int) -> None:
-            self.places[place.path[1:]] = place
-            self.fill(place)
-            for rank, (score, token) in enumerate(self.children(place)):
-                waiting.append((-score, handle, rank, place, token))
+        predictions: the target's, after every branch of the tree in packed order, the root's first.
+        accepted: the confirmed branch.
+        """
+        counts = self.count(accepted)
+        confirmed = [accepted[:depth] for depth in range(len(accepted) + 1)]
+        self.calibrate(predictions, confirmed)
+        # within a pass the first prediction of a key wins, and the confirmed branch comes first
+        order = [*confirmed, *(branch for branch in predictions if branch not in confirmed)]
+        fresh: dict[tuple[int, ...], Prediction] = {}
+        for branch in order:
+            tail = (*self.text[-3:], *branch)[-3:]
+            for size in (2, 3):
+                key = tail[-size:]
+                if len(key) == size and not self.blocked & set(key):
+                    fresh.setdefault(key, predictions[branch])
+        self.memory |= fresh  # across passes the latest wins
+        for branch in reversed(order):  # blended, so that the first weighs most
+            token = branch[-1] if branch else self.text[-1]
+            if token not in self.blocked:
+                self.memory[token,] = self.blend(self.memory.get((token,)), predictions[branch])
+        self.root_choice = dict(zip(*predictions[accepted], strict=True))
+        return counts
 
-        open_(root, 0)
-        while waiting and len(tree) < self.config.budget:
-            best = min(waiting, key=lambda entry: entry[:3])
-            waiting.remove(best)
-            score, _, _, above, token = best
-            branch = (*above.path[1:], token)
-            tree[branch] = -score
-            if (
-                len(tree) < self.config.budget
-                and above.depth + 1 < min(limit, self.config.max_depth)
-                and token not in self.terminal
-            ):
-                tail = (*above.tail, token)[-3:]
-                path = (*above.path, token)
-                open_(Place(tail, path, above.depth + 1, -score, above), len(tree))
-        return tree
-
-    # ---- learning
-
-    def blend(self, old: Row | None, new: Row) -> Row:
-        """The newest prediction mixed into a 1-token row."""
+    def blend(self, old: Prediction | None, new: Prediction) -> Prediction:
+        """The 1-token memory mixes the newest prediction into the stored one."""
         share = self.config.newest_share
         if old is None or share == 1:
             return new
@@ -167,52 +249,32 @@ class PlainRecap:
         for token, probability in zip(*new, strict=True):
             mixed[token] = mixed.get(token, 0.0) + share * probability
         best = sorted(mixed, key=mixed.get, reverse=True)[: self.config.top_k]
-        return best, [float(np.float32(mixed[token])) for token in best]
+        return best, [float(np.float32(mixed[token])) for token in best]  # stored as float32
 
-    def observe(
-        self,
-        root_tail: list[int],
-        rows: dict[tuple[int, ...], Row],
-        accepted: tuple[int, ...],
-        order: list[tuple[int, ...]],
-    ) -> dict[str, list[int]]:
-        """rows: prediction by branch, the root's under (). order: the branches as they were packed."""
-        counts = {n: [0, 0, 0] for n in ("3-token", "2-token", "1-token", "lookup", "runner-up")}
-        for place in self.places.values():
-            for name in place.asked:
-                counts[name][0] += 1
-                counts[name][1] += name in place.named
-        for depth in range(len(accepted)):
-            place = self.places[accepted[:depth]]
-            for name, tokens in place.named.items():
-                counts[name][2] += accepted[depth] in tokens
-        for depth in range(len(accepted) + 1):
-            place = self.places.get(accepted[:depth])
-            if place is None:
-                break
-            for branch in order:
-                if branch and branch[:-1] == accepted[:depth]:
-                    chance = place.mixed[branch[-1]]
-                    key = place.class_of(branch[-1]), bin_of(chance)
-                    assert key[1] < BINS
-                    seen = self.verdicts.setdefault(key, [0.0, 0.0])
-                    seen[0] += chance
-                    seen[1] += branch == accepted[: depth + 1]
-        confirmed = [accepted[:depth] for depth in range(len(accepted) + 1)]
-        fresh: dict[tuple[int, ...], Row] = {}
-        first_wins = [*confirmed, *(b for b in order if b not in confirmed)]
-        for branch in first_wins[::-1]:
-            token = branch[-1] if branch else root_tail[-1]
-            if token not in self.blocked:
-                self.by_key[(token,)] = self.blend(self.by_key.get((token,)), rows[branch])
-        for branch in first_wins:
-            tail = (*root_tail, *branch)[-3:]
-            if tail[-1] in self.blocked:
-                continue
-            for size in (2, 3):
-                if len(tail) >= size and not set(tail[-size:]) & self.blocked:
-                    fresh.setdefault(tail[-size:], rows[branch])
-        self.by_key |= fresh
-        ids, probs = rows[accepted]
-        self.before = dict(zip(ids, probs, strict=True))
+    def calibrate(self, branches: dict[Branch, Prediction], confirmed: list[Branch]) -> None:
+        """Every candidate below an accepted node was right or wrong."""
+        for branch in branches:
+            above = self.nodes.get(branch[:-1])
+            if branch and branch[:-1] in confirmed and above is not None:
+                probability = above.mixed[branch[-1]]
+                key = above.class_of(branch[-1]), bin_of(probability)
+                counted = self.verdicts.setdefault(key, [0.0, 0.0])
+                counted[0] += probability
+                counted[1] += branch in confirmed
+
+    def count(self, accepted: Branch) -> dict[str, list[int]]:
+        """How often each source was asked, had a prediction, and named an accepted token."""
+        counts = {source: [0, 0, 0] for source in SOURCES}
+        for node in self.nodes.values():
+            for source in node.asked:
+                counts[source][0] += 1
+                counts[source][1] += source in node.predictions
+        for depth, token in enumerate(accepted):
+            for source, tokens in self.nodes[accepted[:depth]].predictions.items():
+                counts[source][2] += token in tokens
         return counts
+
+
+def _at(values: tuple, index: int) -> float:
+    """A value by index, the last one repeating."""
+    return values[min(index, len(values) - 1)]

@@ -1,8 +1,9 @@
 """How many candidates a pass should carry on this machine.
 
-A packed pass costs more with every row: little on a GPU, much on a CPU. `PassCost` holds the measured
-time by rows and by tokens in the cache. What a row brings is learned from the passes themselves: tokens a
-pass grow with a power of the rows, which `TreeSize` follows, to pick the size where tokens a second peak.
+A packed pass takes longer with every token: a little on a GPU, a lot on a CPU. `PassCost` holds the measured time
+by packed tokens and by tokens in the cache. What packed tokens bring is learned from the passes themselves:
+tokens per pass grow with a power of the packed tokens. `TreeSize` follows that power, and picks the size at
+which tokens per second peak.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from itertools import pairwise
 import numpy as np
 
 Points = Sequence[tuple[int, float]]
-"""(rows, a figure), rows ascending."""
+"""(packed tokens, a measured value), ascending."""
 
 
 class PassCost:
-    """Seconds of one packed pass by rows (the root included), interpolated between measured points.
+    """Seconds of one packed pass by packed tokens (the root included), interpolated between measured points.
 
-    points: (rows, seconds) with `context` tokens in the cache, from one row on. growth: (rows, seconds that each
-    further token in the cache adds). per_node_s: what drafting and observing one candidate takes on top. steady:
-    nothing disturbed the measurement. The curve need not rise everywhere: on some CPUs a pass of three rows takes
-    longer than one of four, and trees then pass over that size. Beyond the last point the curve goes on with its last
-    slope, as far as `largest` rows; no fitted tree is larger.
+    points: (packed tokens, seconds) with `context` tokens in the cache, from one token on. growth: (packed tokens,
+    seconds that each further token in the cache adds). per_node_s: time of drafting and observing one candidate.
+    largest: no tree is larger; up to there the curve goes on with its last slope. steady: nothing
+    disturbed the measurement. Raises ValueError if the points do not start at one token.
+
+    The curve need not rise everywhere: on some CPUs a pass of three tokens takes longer than one of four, and
+    trees then skip that size.
 
     >>> cost = PassCost([(1, 0.010), (3, 0.014)], context=100, growth=[(1, 1e-5)])
-    >>> [round(cost.seconds(rows), 3) for rows in (1, 2, 3, 5)]
+    >>> [round(cost.seconds(count), 3) for count in (1, 2, 3, 5)]
     [0.01, 0.012, 0.014, 0.018]
     >>> round(cost.seconds(1, context=300), 3)
     0.012
@@ -43,122 +46,113 @@ class PassCost:
         steady: bool = True,
     ) -> None:
         if not points or points[0][0] != 1:
-            raise ValueError("A pass cost needs points from one row on.")
+            raise ValueError("A pass cost needs points from one packed token on.")
         self.points, self.context, self.growth = list(points), context, list(growth)
-        self.steady = steady
-        self.table = _table(points, largest)
-        self.table += per_node_s * np.maximum(np.arange(largest + 1) - 1, 0)
-        grows = [(1, 0.0)] if not growth else list(growth)
-        self._grows = _table([(1, grows[0][1]), *(p for p in grows if p[0] > 1)], largest)
+        self.steady, self.largest = steady, largest
+        candidates = np.maximum(np.arange(largest + 1) - 1, 0)
+        self._seconds = _interpolated(points, largest) + per_node_s * candidates
+        slopes = list(growth) or [(1, 0.0)]
+        slopes = [(1, slopes[0][1]), *(point for point in slopes if point[0] > 1)]
+        self._growth = _interpolated(slopes, largest)
 
     def at(self, context: int) -> np.ndarray:
-        """Seconds by rows, float64 [largest + 1], with so many tokens in the cache."""
+        """Seconds by packed tokens with so many tokens in the cache: float64 [largest + 1]."""
         further = max(context, 0) - self.context
         # below the measured context the time falls, but never to nothing
-        return np.maximum(self.table + further * self._grows, 0.5 * self.table)
+        return np.maximum(self._seconds + further * self._growth, 0.5 * self._seconds)
 
-    def seconds(self, rows: int, context: int | None = None) -> float:
-        """Expected time of a pass with that many rows (and tokens in the cache; else as measured)."""
-        table = self.table if context is None else self.at(context)
-        return table.item(min(rows, len(table) - 1))
+    def seconds(self, packed_tokens: int, context: int | None = None) -> float:
+        """Expected time of a pass (default context: as measured)."""
+        seconds = self.at(self.context if context is None else context)
+        return seconds.item(min(packed_tokens, self.largest))
 
 
-def _table(points: Points, largest: int) -> np.ndarray:
-    """The figure by rows, float64 [largest + 1], 0 for none; beyond the last point its slope goes on, but never down."""
-    points = list(points)
-    if len(points) == 1:
-        points.append((2, points[0][1]))
-    rows, figures = [0], [0.0]
-    for (row, figure), (next_row, next_figure) in pairwise(points):
-        rows.append(row)
-        figures.append(figure)
-        slope = (next_figure - figure) / (next_row - row)
-    rows += [next_row, max(largest, next_row + 1)]
-    figures += [next_figure, next_figure + max(slope, 0.0) * (rows[-1] - next_row)]
-    return np.interp(np.arange(largest + 1), rows, figures)
+def _interpolated(points: Points, largest: int) -> np.ndarray:
+    """The value by packed tokens, float64 [largest + 1]. The last slope goes on, but never down."""
+    points = [*points, (points[0][0] + 1, points[0][1])] if len(points) == 1 else list(points)
+    (before, low), (last, high) = list(pairwise(points))[-1]
+    slope = max((high - low) / (last - before), 0.0)
+    end = max(largest, last + 1)
+    counts, values = zip((0, 0.0), *points, (end, high + slope * (end - last)), strict=True)
+    return np.interp(np.arange(largest + 1), counts, values)
 
 
 EXPONENT = 0.37
-"""Of the growth of tokens a pass with the rows, before any pass was seen: between a small language model on mixed text
-(0.34) and the demo model, whose answers are easier to guess (0.41)."""
+"""Prior of the power: between a small language model on mixed text (0.34) and the demo model, whose answers are easier
+to guess (0.41)."""
 
 PRIOR_PASSES = 32.0
-"""Passes that weigh as much as `EXPONENT` does."""
+"""Weight of the prior, in passes."""
 
 BEND = 0.02
-"""How much the exponent falls with ln(rows): the twentieth row brings less than a power law would give it. Fitted on fixed
-sizes from 4 to 64 rows: 0.018 on SmolLM2-135M, 0.024 on the demo model."""
+"""How much the power falls with ln(packed tokens): the twentieth brings less than a power law gives it. Fitted on fixed
+sizes from 4 to 64: 0.018 on SmolLM2-135M, 0.024 on the demo model."""
 
-KEEP = 0.998
-"""What a pass leaves of the weight of those before it: about five hundred passes count."""
+DECAY = 0.998
+"""What each pass leaves of the weight of earlier ones: about five hundred passes count."""
 
-EACH_TOKENS, EACH_PASSES = 32, 8
-"""How often the size is worked out anew, by tokens in the cache and by passes."""
+TOKENS_PER_UPDATE, PASSES_PER_UPDATE = 32, 8
+"""The size is computed again after so many tokens in the cache, or so many passes."""
 
 
 class TreeSize:
-    """The number of candidates at which expected tokens a second peak.
+    """The number of candidates at which expected tokens per second peak.
 
-    Tokens a pass with R rows are taken as R ** (exponent - BEND * ln R), the root alone giving one token. The
-    exponent comes from the passes seen so far, of whatever size. It holds what rows bring in the long run: a
-    verified candidate is accepted now, or its row proposes later, and both show in the mean. Sizing each tree by
-    its own candidates' chances instead would spend rows where all is known and save them where there is something to learn.
+    Tokens per pass with n packed tokens are modelled as n ** (exponent - BEND * ln n), so that the root alone gives one.
+    The exponent comes from the passes seen so far, of whatever size. It covers both uses of a verified candidate:
+    it is accepted now, or its prediction proposes later. Sizing each tree by the chances of its own
+    candidates would leave out the second: it packs most where everything is known already.
 
     cost: time of a pass. most: largest number of candidates.
     """
 
     def __init__(self, cost: PassCost, most: int) -> None:
         self.cost = cost
-        self.most = min(most, len(cost.table) - 2)
+        self.most = min(most, cost.largest - 1)
         self._logs = np.log(np.arange(1, self.most + 2))
         self.clear()
 
     def clear(self) -> None:
         """Forget what was seen."""
-        self._passes = self._rows = self._tokens = 0.0
-        self._counted, self._best, self._when = 0, 0, (-1, -1)
+        self._sums = np.zeros(3)  # decayed: passes, packed tokens, tokens confirmed
+        self._counted, self._best, self._updated = 0, 0, (-1, -1)
 
     def copy_from(self, other: TreeSize) -> None:
         """Take over what another one has seen."""
-        self._passes, self._rows, self._tokens = other._passes, other._rows, other._tokens
-        self._counted, self._best, self._when = other._counted, other._best, other._when
+        self._sums = other._sums.copy()
+        self._counted, self._best, self._updated = other._counted, other._best, other._updated
 
     @property
     def exponent(self) -> float:
-        """Of one row's growth, the prior and the passes seen."""
-        if not self._passes:
+        """The power of one packed token's growth, from the prior and the passes seen."""
+        passes = float(self._sums[0])
+        if not passes:
             return EXPONENT
-        rows, tokens = np.log(self._rows / self._passes), np.log(self._tokens / self._passes)
-        seen = float(tokens / rows + BEND * rows)
-        return (seen * self._passes + EXPONENT * PRIOR_PASSES) / (self._passes + PRIOR_PASSES)
+        packed, tokens = np.log(self._sums[1:] / passes)
+        seen = float(tokens / packed + BEND * packed)
+        return (seen * passes + EXPONENT * PRIOR_PASSES) / (passes + PRIOR_PASSES)
 
     def tokens(self) -> np.ndarray:
-        """Expected tokens a pass by rows: float64 [most + 1], one row first."""
+        """Expected tokens per pass by packed tokens, from one on: float64 [most + 1]."""
         return np.exp((self.exponent - BEND * self._logs) * self._logs)
 
     def best(self, context: int) -> int:
         """How many candidates to propose with so many tokens in the cache; 0 where none pays.
 
-        It moves slowly: worked out anew for every few tokens and passes, not for each.
+        Computed again every few tokens and passes.
         """
-        when = context // EACH_TOKENS, self._counted // EACH_PASSES
-        if when != self._when:
+        now = context // TOKENS_PER_UPDATE, self._counted // PASSES_PER_UPDATE
+        if now != self._updated:
             seconds = self.cost.at(context)[1 : self.most + 2]
-            self._when, self._best = when, int(np.argmax(self.tokens() / seconds))
+            self._updated, self._best = now, int(np.argmax(self.tokens() / seconds))
         return self._best
 
-    def count(self, rows: int, tokens: int) -> None:
-        """A pass of so many rows confirmed so many tokens, the target's own included.
+    def count(self, packed_tokens: int, tokens: int) -> None:
+        """Record that a pass confirmed `tokens`, the bonus token included.
 
-        Plain steps say nothing about trees, but let what was seen fade.
+        A plain step says nothing about trees, but lets what was seen fade.
         """
         self._counted += 1
-        self._passes, self._rows, self._tokens = (
-            KEEP * self._passes,
-            KEEP * self._rows,
-            KEEP * self._tokens,
-        )
-        if rows > 1:
-            self._passes += 1.0
-            self._rows += rows
-            self._tokens += tokens
+        self._sums *= DECAY
+        if packed_tokens > 1:
+            self._sums += (1.0, packed_tokens, tokens)
