@@ -85,7 +85,7 @@ def train(
         opt.load_state_dict(state["opt"])
     else:
         table = language.embed_tokens.weight
-        table.data = align(table.data, tok, first["marks"], first["head"]["out.weight"])
+        table.data = align(table.data, tok, first["marks"], first["head"]["marks.weight"])
     if signs := trainer.load(work / "signs.pt"):
         visual.load_state_dict(signs["visual"])
 
