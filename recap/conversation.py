@@ -284,12 +284,9 @@ class Conversation:
 
     def adopt(self, fork: Conversation) -> None:
         """Go on from a fork's answer; the fork must not be used afterwards."""
-        self.generation += 1
-        self.ids, self.messages, self.state = fork.ids, fork.messages, fork.state
-        self._evicted, self._marks = fork._evicted, fork._marks
-        self._segment, self._open = fork._segment, fork._open
-        self._prompt_length, self._prefilled = fork._prompt_length, fork._prefilled
-        self._prompt_extra, self._answer = fork._prompt_extra, fork._answer
+        generation = self.generation + 1
+        vars(self).update(vars(fork))
+        self.generation = generation
 
     def _restore(self, length: int, extra: dict[str, Any]) -> None:
         if self._evicted is not None:

@@ -201,16 +201,12 @@ class Answer:
         root = StepNode(tree.tokens[0], text(tree.tokens[0]), -1, 0, "root", 1.0)
         nodes = (
             StepNode(
-                n.token,
-                text(n.token),
-                n.parent,
-                n.depth,
-                n.source,
-                n.score,
-                n.rank,
-                tuple(map(tuple, n.contributions)),
+                token,
+                text(token),
+                *place_and_score,
+                contributions=tuple(map(tuple, contributions)),
             )
-            for n in tree.nodes
+            for token, *place_and_score, contributions in tree.nodes
         )
         return (root, *nodes)
 

@@ -167,25 +167,19 @@ def step_line(step: Step) -> str:
         "texts": step.texts,
         "sources": {k: [v.lookups, v.hits, v.accepted] for k, v in step.sources.items()},
         "ms": [round(1e3 * s, 3) for s in (step.draft_s, step.verify_s, step.observe_s)],
-        "nodes": [
-            [
-                n.token,
-                n.text,
-                n.parent,
-                n.depth,
-                n.source,
-                round(n.score, 5),
-                n.rank,
-                [[s, round(w, 4), _brief(p), round(c, 4)] for s, w, p, c in n.contributions],
-            ]
-            for n in step.nodes
-        ],
+        "nodes": [_node(node) for node in step.nodes],
         "stored": [
             [node, {name: [[t, _brief(p)] for t, p in row] for name, row in stored.items()}]
             for node, stored in step.stored
         ],
     }
     return dumps(data)
+
+
+def _node(n: StepNode) -> list[Any]:
+    contributions = [[s, round(w, 4), _brief(p), round(c, 4)] for s, w, p, c in n.contributions]
+    place = [n.token, n.text, n.parent, n.depth, n.source]
+    return [*place, round(n.score, 5), n.rank, contributions]
 
 
 def _brief(probability: float) -> float:

@@ -9,6 +9,7 @@ import torch
 from recap import Conversation, generate, load_target, make_drafter, stream
 from recap.compare import teacher_forced
 from recap.targets import captured
+from recap.targets.kv_cache import KVLayer
 
 from . import tiny
 
@@ -96,3 +97,31 @@ def test_teacher_forcing_holds_the_device_from_pass_to_compaction(place, monkeyp
     )
     teacher_forced(conversation, list(range(10, 90)))
     assert held == [True, True]
+
+
+@pytest.mark.parametrize("at", [1, 5, 9])
+@pytest.mark.parametrize("static", [False, True])
+def test_memory_that_runs_out_inside_a_pass_leaves_no_trace(static, at, place, monkeypatch):
+    """Some layers are written, others are not. The next answer equals that of a cache made from nothing."""
+    target = load_target(place, static=static)
+    conversation, calls = asked(target), []
+    conversation.prefill(seed=True, top_k=8)
+    layer = captured._Layer if static else KVLayer
+    update = layer.update
+
+    def full(self, *args, **more):
+        calls.append(1)
+        if len(calls) == at:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return update(self, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "update", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            generate(conversation, drafter(target), max_new_tokens=60)
+    assert conversation.state.length == len(conversation.ids) - 1
+    conversation.ask("and now?")
+    answer = generate(conversation, drafter(target), max_new_tokens=20).token_ids
+    conversation.rewind()
+    conversation.evict()
+    assert generate(conversation, drafter(target), max_new_tokens=20).token_ids == answer

@@ -40,9 +40,6 @@ class PackedLinear(nn.Module):
         """x [..., in] -> [..., out]."""
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
 
-    def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
-
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this machine has fast packed products for the dtype (a CPU with oneDNN)."""
