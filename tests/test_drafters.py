@@ -21,9 +21,9 @@ from .scripted import ScriptedTarget, branches
 NOTHING = frozenset()
 
 
-def predictions(rows: list[tuple[list[int], list[float]]]) -> Predictions:
-    ids = np.array([r[0] for r in rows])
-    return Predictions(ids[:, 0], ids, np.array([r[1] for r in rows], np.float32))
+def predictions(pairs: list[tuple[list[int], list[float]]]) -> Predictions:
+    ids, probs = (np.array(column) for column in zip(*pairs, strict=True))
+    return Predictions(ids[:, 0], ids, probs.astype(np.float32))
 
 
 def started(
@@ -100,12 +100,12 @@ def test_recap_worked_by_hand():
     shares = [(c.source, round(c.weight, 2), round(c.probability, 2)) for c in four.contributions]
     assert shares == [("2-token", 0.6, 0.6), ("1-token", 0.4, 0.6)]
     # verified: 4 and then 9 are right; the rejected 5 stores its prediction too, under its own branch
-    row = {branch: node for node, branch in enumerate(branches(tree))}
+    at = {branch: node for node, branch in enumerate(branches(tree))}
     made = [([7, 6], [0.5, 0.1])] * len(tree)
     made[0] = ([4, 5], [0.8, 0.1])
-    made[row[4,]] = ([9, 2], [0.7, 0.2])
-    made[row[5,]] = ([30, 31], [0.4, 0.3])
-    counts = drafter.observe(tree, predictions(made), [row[4,], row[4, 9]])
+    made[at[4,]] = ([9, 2], [0.7, 0.2])
+    made[at[5,]] = ([30, 31], [0.4, 0.3])
+    counts = drafter.observe(tree, predictions(made), [at[4,], at[4, 9]])
     assert stored(drafter, 2, 3, 5) == [30, 31]
     assert stored(drafter, 2, 3) == [4, 5], "the latest pass"
     # asked: the root, node 4 and node 5; the root's 3-token key (4 2 3) was never seen
@@ -189,7 +189,7 @@ def test_seeding_worked_by_hand():
     )
     verified = predictions([([10, 11], [0.6, 0.2]), ([20, 21], [0.6, 0.2]), ([30, 31], [0.6, 0.2])])
     drafter.seed([1, 2, 4], verified)
-    assert stored(drafter, 5) == [30, 31], "the latest place of a token wins"
+    assert stored(drafter, 5) == [30, 31], "the latest position of a token wins"
     assert stored(drafter, 6) == [20, 21]
     assert stored(drafter, 5, 6) == [20, 21]
     assert stored(drafter, 6, 5, 5) == [30, 31]
@@ -204,19 +204,19 @@ def test_the_calibration_counts_every_candidate_below_the_accepted_branch():
     drafter.remember([(-1, -1, 3)], [0], predictions([([4, 5], [0.6, 0.2])]))
     drafter.remember([(-1, -1, 4)], [0], predictions([([9, 6], [0.5, 0.1])]))
     tree = drafter.propose(limit=5, record=False)
-    row = {branch: node for node, branch in enumerate(branches(tree))}
-    assert set(row) == {(), (4,), (5,), (4, 9), (4, 6)}
-    node = drafter.tree.nodes[drafter._order[row[4,]]]
+    at = {branch: node for node, branch in enumerate(branches(tree))}
+    assert set(at) == {(), (4,), (5,), (4, 9), (4, 6)}
+    node = drafter.tree.nodes[drafter._order[at[4,]]]
     plain, looked_up = node["memory_class"], node["lookup_class"]
     assert looked_up != plain, "a match of one token"
     nothing = predictions([([50, 51], [0.5, 0.1])] * len(tree))
-    drafter.observe(tree, nothing, [row[4,]])
+    drafter.observe(tree, nothing, [at[4,]])
     expected, accepted = drafter.acceptance.ratios[:2]
     assert accepted[plain][bin_of(0.6)] == 1.0, "4 was right"
     assert expected[plain][bin_of(0.6)] == pytest.approx(0.6)
     assert accepted[plain][bin_of(0.2)] == 0.0, "5 was not"
     assert expected[plain][bin_of(0.2)] == pytest.approx(0.2)
-    nine, six = (drafter.tree.nodes[drafter._order[row[4, t]]]["probability"] for t in (9, 6))
+    nine, six = (drafter.tree.nodes[drafter._order[at[4, t]]]["probability"] for t in (9, 6))
     assert expected[looked_up][bin_of(nine)] == pytest.approx(nine), "9 in the lookup's class"
     assert expected[plain][bin_of(six)] == pytest.approx(six), "6 in the memories'"
     assert accepted.sum() == 1.0
@@ -226,8 +226,8 @@ def test_the_calibration_counts_every_candidate_below_the_accepted_branch():
 def test_the_budget_is_filled_however_unlikely_the_candidates():
     """Every verified node teaches: here seven of eight stored tokens, one nearly certain."""
     drafter = started([3], RecapConfig(budget=7, max_depth=1))
-    row = list(range(10, 18)), [0.9999, *(10.0**-power for power in range(6, 13))]
-    drafter.remember([(-1, -1, 3)], [0], predictions([row]))
+    made = list(range(10, 18)), [0.9999, *(10.0**-power for power in range(6, 13))]
+    drafter.remember([(-1, -1, 3)], [0], predictions([made]))
     assert drafter.propose(limit=5, record=False).tokens == [3, *range(10, 17)]
 
 
@@ -258,19 +258,19 @@ def test_a_pass_cost_sizes_the_tree(chances, budget, size):
 
 
 @pytest.mark.parametrize(
-    ("share", "row"),
+    ("share", "mixed"),
     [
         (1.0, {7: 0.5, 8: 0.25, 4: 0.125}),
         (0.5, {7: 0.25, 4: 0.4375, 5: 0.125}),
         (0.75, {7: 0.375, 4: 0.28125, 8: 0.1875}),
     ],
 )
-def test_the_1_token_memory_mixes_the_newest_prediction_into_the_stored_one(share, row):
+def test_the_1_token_memory_mixes_the_newest_prediction_into_the_stored_one(share, mixed):
     drafter = started([3], RecapConfig(top_k=3, newest_share=share))
     for ids, probs in (([4, 5, 6], [0.75, 0.25, 0.0]), ([7, 8, 4], [0.5, 0.25, 0.125])):
         drafter.remember([(1, 2, 3)], [0], predictions([(ids, probs)]))
     probs = drafter.memory.probs[3]
-    assert dict(zip(stored(drafter, 3), probs.tolist(), strict=True)) == row
+    assert dict(zip(stored(drafter, 3), probs.tolist(), strict=True)) == mixed
     assert probs.tolist() == sorted(probs.tolist())[::-1]
     assert drafter.memory.confidence[3] == pytest.approx(confidence_of(probs))
     assert stored(drafter, 2, 3) == [7, 8, 4], "longer keys hold the newest alone"
@@ -278,8 +278,8 @@ def test_the_1_token_memory_mixes_the_newest_prediction_into_the_stored_one(shar
 
 def test_within_a_pass_the_confirmed_prediction_of_a_token_weighs_most():
     drafter = started([3], RecapConfig(top_k=2, newest_share=0.75))
-    rows = [([4, 5], [1.0, 0.0]), ([6, 7], [1.0, 0.0])]
-    drafter.remember([(1, 2, 9), (5, 2, 9)], [0, 1], predictions(rows))  # the first one wins
+    made = [([4, 5], [1.0, 0.0]), ([6, 7], [1.0, 0.0])]
+    drafter.remember([(1, 2, 9), (5, 2, 9)], [0, 1], predictions(made))  # the first one wins
     assert stored(drafter, 9) == [4, 6]
     assert drafter.memory.probs[9].tolist() == [0.75, 0.25]
 
@@ -330,8 +330,8 @@ def test_every_tree_keeps_the_rules(seed, budget, depth, children, lookup, order
             parent = step.nodes[node.parent]
             assert node.score == pytest.approx(parent.score * mixed, rel=1e-5)
         assert max(fanout.values(), default=0) <= children
-        for row in range(len(step.nodes)):
-            path, at = [], row
+        for last in range(len(step.nodes)):
+            path, at = [], last
             while at >= 0:
                 path.append(step.nodes[at].token)
                 at = step.nodes[at].parent
@@ -363,9 +363,9 @@ def test_token_recycling_proposes_the_static_tree():
     assert len(tree) == 81
     assert [tree.depths.count(d) for d in range(7)] == [1, 8, 21, 25, 15, 8, 3]
     assert tree.tokens[:7] == [10, 11, 12, 13, 14, 15, 16], "the chain of first ranks first"
-    top = [row for row in range(1, 81) if tree.depths[row] == 1]
-    assert [tree.tokens[row] for row in top] == list(range(11, 19)), "ranks 0..7 of the root"
-    fanout = [sum(p == row for p in tree.parents) for row in top]
+    top = [node for node in range(1, 81) if tree.depths[node] == 1]
+    assert [tree.tokens[node] for node in top] == list(range(11, 19)), "ranks 0..7 of the root"
+    fanout = [sum(p == node for p in tree.parents) for node in top]
     assert fanout == [8, 4, 3, 2, 1, 1, 1, 1]
     assert len(drafter.propose(limit=2, record=False)) == 1 + 8 + 21
 
@@ -394,8 +394,8 @@ def test_token_recycling_skips_unseen_tokens_and_learns_every_prediction():
     drafter.confirm([10])
     tree = drafter.propose(limit=100, record=False)
     assert tree.tokens[1:] == list(range(20, 28))
-    rows = [(list(range(30 + r, 38 + r)), [0.1] * 8) for r in range(9)]
-    drafter.observe(tree, predictions(rows), [])
+    made = [(list(range(30 + n, 38 + n)), [0.1] * 8) for n in range(9)]
+    drafter.observe(tree, predictions(made), [])
     assert drafter.table[27].tolist() == list(range(38, 46)), "rejected nodes count too"
     cold = TokenRecyclingDrafter(vocab_size=100, warm=False)
     cold.table, cold.valid = drafter.table.copy(), drafter.valid.copy()

@@ -110,7 +110,7 @@ def test_the_size_follows_passes_and_context():
 
 def test_costs_are_what_was_measured_and_go_on():
     cost = PassCost([(1, 2.0), (3, 5.0), (4, 3.0), (8, 4.0)])
-    assert [cost.seconds(rows) for rows in (1, 2, 3, 4, 6, 8, 16)] == [2, 3.5, 5, 3, 3.5, 4, 6]
+    assert [cost.seconds(count) for count in (1, 2, 3, 4, 6, 8, 16)] == [2, 3.5, 5, 3, 3.5, 4, 6]
     assert PassCost([(1, 2.0), (4, 1.0)]).seconds(100) == 1.0, (
         "beyond the points nothing becomes free"
     )
@@ -122,8 +122,8 @@ def test_costs_are_what_was_measured_and_go_on():
 def test_a_longer_conversation_costs_more():
     cost = PassCost([(1, 2.0), (3, 4.0)], context=100, growth=[(1, 0.01), (3, 0.03)])
     assert cost.seconds(1) == cost.seconds(1, 100) == 2.0
-    assert [cost.seconds(rows, 300) for rows in (1, 2, 3)] == [4.0, 7.0, 10.0]
-    assert [cost.seconds(rows, 0) for rows in (1, 3)] == [1.0, 2.0], "at least half of it"
+    assert [cost.seconds(count, 300) for count in (1, 2, 3)] == [4.0, 7.0, 10.0]
+    assert [cost.seconds(count, 0) for count in (1, 3)] == [1.0, 2.0], "at least half of it"
     assert PassCost([(1, 2.0)]).seconds(1, 5000) == 2.0
 
 

@@ -41,15 +41,15 @@ def static_nodes() -> list[tuple[int, int, int, float]]:
     (80, (0, 0, 1, 0.5), (1, 0, 2))
     """
     nodes: list[tuple[int, int, int, float]] = []
-    level, weights = [0], [1.0]
+    parents, weights = [0], [1.0]
     for depth, fanouts in enumerate(STATIC_TREE, start=1):
         following: list[int] = []
-        for parent, fanout in zip(level, fanouts, strict=True):
+        for parent, fanout in zip(parents, fanouts, strict=True):
             for rank in range(fanout):
                 nodes.append((parent, rank, depth, weights[parent] / (rank + 2)))
                 weights.append(nodes[-1][3])
                 following.append(len(nodes))
-        level = following
+        parents = following
     return nodes
 
 
