@@ -10,11 +10,11 @@ const make = (tag, attributes, ...children) => {
   return node;
 };
 const video = make("video", { muted: true, playsInline: true, autoplay: true });
-const said = make("p", { className: "rc-camera-said" });
-said.setAttribute("role", "status");
+const message = make("p", { className: "rc-camera-message" });
+message.setAttribute("role", "status");
 const shoot = make("button", { type: "button", className: "rt-button rt-pill", onclick: take }, "Take the picture");
 const leave = make("button", { type: "button", className: "rt-button rt-pill", onclick: () => dialog.close() }, "Cancel");
-const dialog = make("dialog", { className: "rc-dialog rc-page", onclose: release }, video, said, make("div", { className: "rt-controls" }, shoot, leave));
+const dialog = make("dialog", { className: "rc-dialog rc-page", onclose: release }, video, message, make("div", { className: "rt-controls" }, shoot, leave));
 dialog.setAttribute("aria-label", "Camera");
 const start = make("button", { type: "button", className: "rc-chip", onclick: open }, "Camera");
 start.title = "Take a picture with this device's camera";
@@ -23,17 +23,17 @@ document.body.append(dialog);
 
 async function open() {
   shoot.hidden = true;
-  said.textContent = "Waiting for the camera…";
+  message.textContent = "Waiting for the camera…";
   dialog.showModal();
   try {
     if (!navigator.mediaDevices) throw new Error("this page has no access to one (it needs https)");
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     video.srcObject = stream;
     await video.play();
-    said.textContent = "";
+    message.textContent = "";
     shoot.hidden = false;
   } catch (error) {
-    said.textContent = `No camera can be used: ${error.message || error.name}.`;
+    message.textContent = `No camera can be used: ${error.message || error.name}.`;
   }
 }
 
@@ -47,7 +47,7 @@ async function take() {
     dialog.close();
     trigger("photo", { path: file.path });
   } catch (error) {
-    said.textContent = `The picture could not be sent: ${error.message || error}.`;
+    message.textContent = `The picture could not be sent: ${error.message || error}.`;
   }
 }
 

@@ -13,16 +13,16 @@ const button = (label, content, act, more = {}) =>
   el("button", { type: "button", class: "rt-button", "aria-label": label, title: label, onclick: act, ...more }, content);
 
 function createLegend() {
-  const key = (drawn) => svg("svg", { viewBox: "-8 -8 16 16", width: 15, height: 15, "aria-hidden": "true" }, drawn);
-  const item = (drawn, text) => el("li", {}, key(drawn), text);
+  const picture = (drawn) => svg("svg", { viewBox: "-8 -8 16 16", width: 15, height: 15, "aria-hidden": "true" }, drawn);
+  const item = (drawn, text) => el("li", {}, picture(drawn), text);
   const stroke = (kind) => svg("path", { class: `rt-edge rt-edge-${kind}`, d: "M-8 0H8" });
   return el(
     "ul",
     { class: "rt-legend", "aria-label": "Legend" },
-    item(rootMark(), "root: last confirmed token"),
-    item(stroke("accepted"), "accepted"),
-    item(stroke("rejected"), "rejected"),
-    item(ownMark(), "the target’s own next token, not drafted"),
-    ...Object.entries(SOURCES).map(([source, { name }]) => item(mark(source), name)),
+    item(rootMark(), KINDS.root),
+    item(stroke("accepted"), KINDS.accepted),
+    item(stroke("rejected"), KINDS.rejected),
+    item(bonusMark(), KINDS.bonus),
+    ...Object.entries(NAMES.sources).map(([source, { name }]) => item(markOf(source), name)),
   );
 }

@@ -1,8 +1,9 @@
-// Traces as files: save the shown one, open one, save a web page that needs nothing else. All of it in the
-// browser; nothing is sent anywhere.
+// Traces as files: save the shown one, open one, save a web page that needs nothing else. All of it happens in
+// the browser; nothing is sent.
 
-// `source()` -> the trace's text; `open(text, name)` shows another one, `close()` the conversation's own again.
-function createFiles({ source, open, close, say }) {
+// `source()` -> the trace's text; `open(text, name)` shows another one, `close()` the conversation's own again,
+// `tell(text)` shows a sentence.
+function createFiles({ source, open, close, tell }) {
   const input = el("input", { type: "file", accept: ".ndjson,.jsonl,.txt", class: "rt-file", "aria-label": "Open a trace file", tabindex: -1, onchange: read });
   const back = el("button", { type: "button", class: "rt-link", hidden: true, onclick: close }, "close the file");
   const element = el(
@@ -16,7 +17,7 @@ function createFiles({ source, open, close, say }) {
   );
 
   function save(name, type, text) {
-    if (!text) return say("There is nothing to save yet.");
+    if (!text) return tell("There is nothing to save yet.");
     const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
     el("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
@@ -26,11 +27,12 @@ function createFiles({ source, open, close, say }) {
     const file = input.files[0];
     input.value = "";
     if (!file) return;
-    const text = (await file.text()).replace(/\r\n/g, "\n");
+    const text = (await file.text()).replace(/\r\n/g, "\n").replace(/\n?$/, "\n");
     const probe = createTrace();
-    probe.feed(text.endsWith("\n") ? text : text + "\n");
-    if (!probe.runs.some((run) => run.steps.length)) return say(`“${file.name}” is not a trace of this program.`);
-    open(text.endsWith("\n") ? text : text + "\n", file.name);
+    probe.feed(text);
+    if (probe.refused) return tell(`“${file.name}”: ${probe.refused}`);
+    if (!probe.runs.some((run) => run.steps.length)) return tell(`“${file.name}” is not a trace of this program.`);
+    open(text, file.name);
   }
 
   return { element, opened: (is) => (back.hidden = !is) };

@@ -1,12 +1,14 @@
 // The inspector: reads the trace, keeps which run and step is shown, and draws. Mounted once, as the
-// js_on_load of one gr.HTML; `element`, `props`, `watch` are Gradio's (the HTML export makes its own).
+// js_on_load of one gr.HTML; `element`, `props`, `watch` are Gradio's (a saved web page defines its own).
 
 const counters = (window.__recapTree = window.__recapTree || { mounts: 0, updates: 0, live: 0, steps: 0, draws: 0, drawn: [] });
 counters.mounts += 1;
 
-const MOST_LINES = 20; // more are closed branches, until a person opens them
+const MOST_LINES = 20; // of a tree; unlikely branches are closed until a person opens them
+const ASK = "Ask something, and every step of the answer is drawn here.";
 const trace = createTrace();
-const state = { run: 0, step: -1, follow: true, peek: null, row: null, pinned: null, timer: 0, all: false, race: false, live: null, opened: new Set(), text: "", file: "" };
+// `selected` and `pinned` are nodes of the shown tree, `own` is the conversation's trace while a file is shown.
+const state = { run: 0, step: -1, follow: true, peek: null, selected: null, pinned: null, timer: 0, all: false, race: false, live: null, opened: new Set(), text: "", file: "", own: "" };
 const host = element.querySelector(".rt") || element;
 const reduced = window.matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -23,12 +25,12 @@ const slider = el("input", { type: "range", min: 1, max: 1, value: 1, class: "rt
 const playButton = button("Play the steps", icon("play"), () => (state.timer ? pause() : play()));
 const speed = el(
   "select",
-  { class: "rt-speed", "aria-label": "Steps a second" },
+  { class: "rt-speed", "aria-label": "Steps per second" },
   ...[1, 2, 5, 10, 30].map((n) => el("option", { value: n, selected: n === 2 }, `${n}/s`)),
 );
 const followButton = button("Follow the newest step", "follow live", () => setFollow(!state.follow), { class: "rt-button rt-pill" });
 const allButton = button("Open every branch, or close the unlikely ones", "all branches", toggleAll, { class: "rt-button rt-pill" });
-const place = el("output", { class: "rt-place" });
+const position = el("output", { class: "rt-position" });
 const controls = el(
   "div",
   { class: "rt-controls" },
@@ -38,7 +40,7 @@ const controls = el(
   button("One step on", icon("on"), () => step(shown() + 1)),
   button("Last step", icon("last"), () => step(run() ? run().steps.length - 1 : 0)),
   slider,
-  place,
+  position,
   speed,
   followButton,
   allButton,
@@ -54,8 +56,8 @@ const stage = el(
 const details = el("div", { class: "rt-details", "aria-live": "polite", hidden: true });
 const forest = el("div", { class: "rt-forest" }, stage, details);
 const hint = el("p", { class: "rt-hint" }, "Point at a token to see where it came from; click to keep it. “+3” opens a closed branch.");
-const empty = el("p", { class: "rt-empty" }, "Ask something, and every step of the answer is drawn here.");
-const files = createFiles({ source: () => state.text, open: openFile, close: closeFile, say: (text) => (summary.textContent = text) });
+const empty = el("p", { class: "rt-empty" }, ASK);
+const files = createFiles({ source: () => (trace.refused ? "" : state.text), open: openFile, close: closeFile, tell: (text) => (summary.textContent = text) });
 host.replaceChildren(
   el(
     "div",
@@ -70,8 +72,8 @@ host.replaceChildren(
 );
 const body = host.querySelector(".rt-body");
 
-// What another image would change, if the trace says so: marks in both strips, and a sentence.
-let marked = null; // the run and the finding that the marks stand for
+// What another image would change, if the trace holds it: marks in both strips, and a sentence.
+let marked = null; // the run and the changes that the marks show
 function markImages(now) {
   const swap = now === trace.runs[state.run] ? trace.swap : null;
   const key = swap && `${nameOf(now)} ${now.tokens.length}`;
@@ -82,12 +84,12 @@ function markImages(now) {
   stepStrip.images(changes);
   const n = changes.filter(Boolean).length;
   swapped.hidden = !swap;
-  swapped.textContent = swap ? `Led along this answer with “${swap.image}” in the image's place, the model would choose another token at ${n} of ${changes.length} places: overlined here, and marked over the steps that begin there.` : "";
+  swapped.textContent = swap ? `Shown “${swap.image}” instead, the model would have chosen ${n} of these ${count(changes.length, "token")} differently: they are overlined here, and a mark stands over the steps that begin with one.` : "";
 }
 
 // ---- what is shown -------------------------------------------------------------------------------
 
-// While an answer is made there is its newest step alone, as a run of one step; then the trace comes.
+// During an answer there is only its newest step, as a run of one step; the trace comes at the end.
 const live = () => (state.follow ? state.live : null);
 function run() {
   return live() || trace.runs[state.run] || null;
@@ -104,22 +106,22 @@ function goTo(position, { keepFollow = false } = {}) {
   if (!keepFollow) setFollow(false);
   state.peek = null;
   state.step = clamp(position);
-  state.row = state.pinned = null;
+  state.selected = state.pinned = null;
   state.opened = new Set();
   draw();
 }
 
-// A person's own step ends the playing.
+// Choosing a step ends the playing.
 function step(position) {
   pause();
   goTo(position);
 }
 
-function peek(position, row = null) {
-  if (state.timer || (position === state.peek && row === state.row)) return;
+function peek(position, node = null) {
+  if (state.timer || (position === state.peek && node === state.selected)) return;
   if (position !== state.peek) state.opened = new Set();
   state.peek = position === state.step ? null : position;
-  state.row = position === null ? state.pinned : row;
+  state.selected = position === null ? state.pinned : node;
   draw();
 }
 
@@ -153,7 +155,7 @@ function chooseRun(index) {
   if (state.race) setRace(false);
   state.run = index;
   state.step = clamp(state.step < 0 ? Infinity : state.step);
-  state.peek = state.row = state.pinned = null;
+  state.peek = state.selected = state.pinned = null;
   state.opened = new Set();
   drawRuns();
   draw();
@@ -192,12 +194,13 @@ let layout = null;
 function draw() {
   const now = run();
   const has = Boolean(now && now.steps.length);
+  empty.textContent = trace.refused || ASK;
   race.element.hidden = !state.race;
   body.hidden = !has || state.race;
   empty.hidden = has;
   if (!has) return;
-  const position = clamp(shown());
-  const step = now.steps[position];
+  const at = clamp(shown());
+  const step = now.steps[at];
   tokenStrip.update(now);
   stepStrip.update(now);
   markImages(now);
@@ -206,31 +209,31 @@ function draw() {
   // As high as this run's largest tree needs, so that nothing jumps between steps.
   stage.style.setProperty("--tree", `${TOP + LINE * Math.max(6, Math.min(now.lines, MOST_LINES)) + 18}px`);
   counters.draws += 1;
-  counters.drawn[position] = (counters.drawn[position] || 0) + 1;
+  counters.drawn[at] = (counters.drawn[at] || 0) + 1;
 
   slider.max = now.steps.length;
-  slider.value = position + 1;
-  slider.setAttribute("aria-valuetext", `step ${position + 1} of ${now.steps.length}`);
-  place.textContent = now.passes ? `pass ${now.passes}` : `${position + 1} / ${now.steps.length}`;
+  slider.value = at + 1;
+  slider.setAttribute("aria-valuetext", `step ${at + 1} of ${now.steps.length}`);
+  position.textContent = now.taken ? `step ${now.taken}` : `${at + 1} / ${now.steps.length}`;
   sentence.setAttribute("aria-live", state.timer || state.peek !== null || !now.turn ? "off" : "polite");
-  sentence.textContent = sentenceOf(step, now.passes ? now.passes - 1 : position);
+  sentence.textContent = sentenceOf(step, now.taken ? now.taken - 1 : at);
   picture.setAttribute("aria-label", `Candidate tree. ${sentence.textContent}`);
   allButton.hidden = !layout.folded && !state.all;
-  stepStrip.mark(position);
-  tokenStrip.mark(position, state.row ?? undefined);
-  select(state.row);
+  stepStrip.mark(at);
+  tokenStrip.mark(at, state.selected ?? undefined);
+  select(state.selected);
 }
 
-function spotOf(row) {
-  return layout ? layout.nodes.find((spot) => spot.row === row) : undefined;
+function spotOf(node) {
+  return layout ? layout.spots.find((spot) => spot.index === node) : undefined;
 }
 
-function select(row) {
+function select(node) {
   picture.querySelector(".rt-selected")?.classList.remove("rt-selected");
-  const spot = row === null ? undefined : spotOf(row);
+  const spot = node === null ? undefined : spotOf(node);
   details.hidden = !spot;
   if (!spot) return details.replaceChildren();
-  picture.querySelector(`[data-row="${row}"]`)?.classList.add("rt-selected");
+  picture.querySelector(`[data-node="${node}"]`)?.classList.add("rt-selected");
   details.replaceChildren(detailsOf(spot));
   // Over the half of the tree where the token is not, and only as much as that half holds.
   const y = yOf(spot) - stage.scrollTop;
@@ -240,21 +243,20 @@ function select(row) {
   details.classList.toggle("rt-brief", details.offsetHeight > (up ? y : stage.clientHeight - y) - LINE / 2);
 }
 
-function look(spot) {
-  state.row = spot ? spot.row : state.pinned;
-  select(state.row);
-  tokenStrip.mark(clamp(shown()), state.row ?? undefined);
+function hover(spot) {
+  state.selected = spot ? spot.index : state.pinned;
+  select(state.selected);
+  tokenStrip.mark(clamp(shown()), state.selected ?? undefined);
 }
 
 function click(spot) {
   if (spot.hidden) {
-    state.opened.add(spot.row);
+    state.opened.add(spot.index);
     return draw();
   }
-  state.pinned = state.pinned === spot.row ? null : spot.row;
   if (state.peek !== null) goTo(state.peek);
-  state.row = state.pinned = spot.row;
-  select(spot.row);
+  state.selected = state.pinned = spot.index;
+  select(spot.index);
 }
 
 function drawRuns() {
@@ -271,25 +273,24 @@ function drawRuns() {
   raceButton.hidden = Boolean(live()) || trace.runs.filter((r) => r.turn).length < 2;
   const now = run();
   if (!now) return (summary.textContent = "");
-  const grown = now.grown || now.tokens.length;
-  const passes = now.passes || now.steps.length;
+  const tokens = now.answered || now.tokens.length;
+  const steps = now.taken || now.steps.length;
   const seconds = now.ms[now.ms.length - 1] / 1000;
-  const figures = now.passes
-    ? [count(grown, "token"), count(passes, "pass", "passes"), "being made"]
-    : passes
-    ? [count(grown, "token"), count(passes, "pass", "passes"), `${((grown - 1) / passes).toFixed(2)} a pass`, `${((grown - 1) / seconds).toFixed(0)} tokens/s`]
-    : ["reading"];
+  const figures = !steps ? ["reading"] : [count(tokens, "token"), count(steps, "step")];
+  if (now.taken) figures.push("answering");
+  else if (steps) figures.push(`${((tokens - 1) / steps).toFixed(2)} tokens per step`, `${((tokens - 1) / seconds).toFixed(0)} tokens/s`);
   files.opened(Boolean(state.file));
   if (state.file) figures.unshift(`file: ${state.file}${trace.bad || trace.runs.some((r) => !r.turn) ? " (it ends in the middle)" : ""}`);
   else if (now.start.recorded) figures.unshift(`recorded earlier on ${now.start.device}, ${now.start.dtype}: ${now.start.recorded}`);
   summary.textContent = figures.join("  ·  ");
 }
 
-// ---- the trace as it comes -----------------------------------------------------------
+// ---- the trace as it arrives ----------------------------------------------------------------------
 
 // A trace from a file stays until the next answer begins.
 function openFile(text, name) {
   state.file = name;
+  state.own = String(props.value || "");
   show(text);
   setFollow(false);
   goTo(0);
@@ -298,54 +299,57 @@ function openFile(text, name) {
 // Back from a file to the conversation's own trace.
 function closeFile() {
   state.file = "";
-  state.text = "";
-  show("\n");
+  show("\n"); // forget the file, even if its first line is the conversation's
   update();
+}
+
+const headOf = (text) => text.slice(0, text.indexOf("\n") + 1);
+
+// The conversation's trace has changed. Where it only grew (a comparison ended), an opened file stays.
+function update() {
+  const text = String(props.value || "");
+  counters.updates += 1;
+  state.live = null;
+  if (state.file && text && headOf(text) === headOf(state.own)) return drawRuns();
+  state.file = "";
+  show(text);
 }
 
 // The newest step of the answer in the chat, a few times a second; runs beside it are not shown.
 function showLive({ detail }) {
-  const was = state.live;
+  const before = state.live;
   state.live = null;
   if (detail && !detail.beside) {
     const step = readStep(detail.step);
-    const whole = { text: detail.text, id: null, step: -1, row: -1, source: "own", whole: true };
-    const made = { start: detail.start, steps: [step], tokens: [whole], turn: null, ms: [0, 1], lines: linesOf(step) };
+    const whole = { text: detail.text, id: null, step: -1, node: BONUS, source: "bonus", whole: true };
     counters.live += 1;
-    if (!was || was.start.turn !== detail.start.turn) {
+    if (!before || before.start.turn !== detail.start.turn) {
+      if (state.file) closeFile();
       if (state.race) setRace(false);
       setFollow(true);
     }
-    state.live = Object.assign(made, { passes: detail.passes, grown: detail.tokens });
-  } else if (!was) return;
-  state.peek = state.row = state.pinned = null;
+    state.live = { start: detail.start, steps: [step], tokens: [whole], turn: null, ms: [0, 1], lines: linesOf(step), taken: detail.passes, answered: detail.tokens };
+  } else if (!before) return;
+  state.peek = state.selected = state.pinned = null;
   drawRuns();
   draw();
-}
-
-function update() {
-  const text = String(props.value || "");
-  counters.updates += 1;
-  state.file = "";
-  state.live = null;
-  show(text);
 }
 
 function show(text) {
   state.text = text;
   const before = run();
-  const known = trace.runs.length;
-  const anew = trace.feed(text);
-  if (anew) {
+  const runs = trace.runs.length;
+  const isNew = trace.feed(text);
+  if (isNew) {
     pause();
     if (state.race) setRace(false);
-    Object.assign(state, { run: 0, step: -1, peek: null, row: null, pinned: null, opened: new Set() });
+    Object.assign(state, { run: 0, step: -1, peek: null, selected: null, pinned: null, opened: new Set() });
     counters.drawn = [];
     setFollow(true);
   }
-  const again = trace.runs.findIndex((r) => r.start.label);
-  if (!anew && trace.runs.length > known && again >= 0 && trace.runs[again].turn) state.run = again; // new settings: what they did
-  else if (!anew && before) state.run = Math.max(0, trace.runs.indexOf(before)); // tabs have their order
+  const rerun = trace.runs.findIndex((r) => r.start.label);
+  if (!isNew && trace.runs.length > runs && rerun >= 0 && trace.runs[rerun].turn) state.run = rerun; // show what new settings did
+  else if (!isNew && before) state.run = Math.max(0, trace.runs.indexOf(before)); // the buttons keep their order
   counters.steps = trace.runs.reduce((n, r) => n + r.steps.length, 0);
   drawRuns();
   const now = run();
@@ -358,14 +362,14 @@ function show(text) {
   if (now && now.steps.length) markImages(now);
 }
 
-watchTree(picture, spotOf, { look, click });
-followButton.hidden = !props.script; // a page by itself has nothing to follow
+watchTree(picture, spotOf, { hover, click });
+followButton.hidden = !props.script; // a saved web page has nothing to follow
 setFollow(true);
 watch("value", update);
 window.addEventListener("recap-live", showLive);
 update();
 if (run() && run().start.recorded) {
-  // at the first paint: the step that accepted most
+  // the first view shows the step that accepted most
   const steps = run().steps.map((step) => step.accepted.length);
   goTo(steps.indexOf(Math.max(...steps)));
 }

@@ -1,4 +1,4 @@
-// The inspector without a pointer: keys while its tree has the focus.
+// Keys of the inspector, while its tree has the focus.
 
 stage.addEventListener("keydown", (event) => {
   if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -11,20 +11,20 @@ stage.addEventListener("keydown", (event) => {
     " ": () => (state.timer ? pause() : play()),
     ArrowDown: () => move(1),
     ArrowUp: () => move(-1),
-    Enter: () => spotOf(state.row) && click(spotOf(state.row)),
-    Escape: () => ((state.pinned = state.row = null), select(null)),
+    Enter: () => spotOf(state.selected) && click(spotOf(state.selected)),
+    Escape: () => ((state.pinned = state.selected = null), select(null)),
   };
   if (!acts[event.key]) return;
   event.preventDefault();
   acts[event.key]();
 });
 
-// The next or former token in reading order: by line, then by column.
+// The next or previous token in reading order: by line, then by column.
 function move(by) {
-  const order = [...layout.nodes].sort((a, b) => a.line - b.line || a.column - b.column);
-  const at = order.findIndex((spot) => spot.row === state.row);
+  const order = [...layout.spots].sort((a, b) => a.line - b.line || a.column - b.column);
+  const at = order.findIndex((spot) => spot.index === state.selected);
   const spot = order[Math.max(0, Math.min(order.length - 1, at < 0 ? 0 : at + by))];
-  state.row = state.pinned = spot.row;
-  select(spot.row);
+  state.selected = state.pinned = spot.index;
+  select(spot.index);
   picture.querySelector(".rt-selected")?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: reduced.matches ? "auto" : "smooth" });
 }

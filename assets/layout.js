@@ -1,41 +1,43 @@
 // Where each node of a candidate tree stands: depth is the column, every leaf has its own line, a parent
-// stands on its first child's line, accepted children come first. The accepted branch and the target's own
-// token thus form one straight line along the top.
+// stands on its first child's line, accepted children come first. The accepted branch and the bonus token
+// thus form one straight line along the top.
 
-const OWN = -1; // row of the target's own token: it was not drafted, so it has no packed row
+const BONUS = -1; // in the place of a node's index: the bonus token is no node of the tree
 
-// step, `opened` (rows that a person opened), `maxLines` -> {nodes, edges, lines, columns, folded}
+// step, `opened` (nodes that a person opened), `maxLines` -> {spots, edges, lines, columns, folded}. A spot is
+// a node with its place: {index, node, kind, column, line, hidden}.
 function layoutTree(step, opened, maxLines) {
-  const nodes = step.nodes.length ? step.nodes : [rootOnly(step)];
+  const nodes = step.nodes.length ? step.nodes : [unrecorded];
   const accepted = new Set(step.accepted);
   const lastAccepted = step.accepted.length ? step.accepted[step.accepted.length - 1] : 0;
   const children = nodes.map(() => []);
-  nodes.forEach((n) => n.parent >= 0 && children[n.parent].push(n.row));
-  children.forEach((rows) =>
-    rows.sort((a, b) => accepted.has(b) - accepted.has(a) || nodes[b].score - nodes[a].score || a - b),
+  nodes.forEach((n) => n.parent >= 0 && children[n.parent].push(n.index));
+  children.forEach((below) =>
+    below.sort((a, b) => accepted.has(b) - accepted.has(a) || nodes[b].score - nodes[a].score || a - b),
   );
 
-  const folded = foldBranches(nodes, children, accepted, opened, maxLines - (step.ownShown ? 1 : 0));
-  const placed = [];
+  const folded = foldBranches(nodes, children, accepted, opened, maxLines - (step.bonusShown ? 1 : 0));
+  const spots = [];
   const edges = [];
   let line = 0;
 
-  function place(row, isFirst) {
-    const node = nodes[row];
-    const kind = row === 0 ? "root" : accepted.has(row) ? "accepted" : "rejected";
+  function place(index, isFirst) {
+    const node = nodes[index];
+    const kind = index === 0 ? "root" : accepted.has(index) ? "accepted" : "rejected";
     if (!isFirst) line += 1;
-    const spot = { row, column: node.depth, line, kind, node, hidden: folded.get(row) || 0 };
-    placed.push(spot);
+    const spot = { index, column: node.depth, line, kind, node, hidden: folded.get(index) || 0 };
+    spots.push(spot);
     let first = true;
-    if (row === lastAccepted && step.ownShown) {
-      const own = { row: OWN, column: node.depth + 1, line: spot.line, kind: "own", hidden: 0 };
-      own.node = { token: step.own, text: step.ownText, depth: node.depth + 1, parent: row, source: "own", known: step.ownKnown };
-      placed.push(own);
-      edges.push({ from: spot, to: own, kind: "own" });
+    if (index === lastAccepted && step.bonusShown) {
+      const column = node.depth + 1;
+      const token = { token: step.bonus, text: step.bonusText, depth: column, parent: index, source: "bonus", stored: step.bonusStored };
+      const bonus = { index: BONUS, column, line, kind: "bonus", node: token, hidden: 0 };
+      spots.push(bonus);
+      edges.push({ from: spot, to: bonus, kind: "bonus" });
       first = false;
     }
-    if (folded.has(row)) return spot;
-    for (const child of children[row]) {
+    if (folded.has(index)) return spot;
+    for (const child of children[index]) {
       const to = place(child, first);
       edges.push({ from: spot, to, kind: to.kind });
       first = false;
@@ -44,56 +46,47 @@ function layoutTree(step, opened, maxLines) {
   }
 
   place(0, true);
-  const columns = 1 + Math.max(...placed.map((p) => p.column));
-  return { nodes: placed, edges, lines: line + 1, columns, folded: folded.size };
+  const columns = 1 + Math.max(...spots.map((spot) => spot.column));
+  return { spots, edges, lines: line + 1, columns, folded: folded.size };
 }
 
-// A step whose recorder was off: the root's text is not known.
-function rootOnly() {
-  return { row: 0, token: null, text: "…", parent: -1, depth: 0, source: "root", score: 1, rank: 0, votes: [] };
-}
+// The only node of a step whose recorder was off; the text of the last confirmed token is not known.
+const unrecorded = { index: 0, token: null, text: "…", parent: -1, depth: 0, source: "root", score: 1, rank: 0, contributions: [] };
 
 // Closes rejected branches, the least likely first, until the tree has at most maxLines lines.
-// -> Map row -> number of hidden descendants.
+// -> Map from the index of a closed node to its number of hidden descendants.
 function foldBranches(nodes, children, accepted, opened, maxLines) {
   const leaves = nodes.map(() => 0);
   const below = nodes.map(() => 0);
-  for (let row = nodes.length - 1; row >= 0; row--) {
+  for (let index = nodes.length - 1; index >= 0; index--) {
     // Packed order puts parents before children, so this runs from the leaves up.
-    for (const child of children[row]) {
-      leaves[row] += leaves[child];
-      below[row] += 1 + below[child];
+    for (const child of children[index]) {
+      leaves[index] += leaves[child];
+      below[index] += 1 + below[child];
     }
-    leaves[row] = Math.max(1, leaves[row]);
+    leaves[index] = Math.max(1, leaves[index]);
   }
   const folded = new Map();
   let lines = leaves[0];
   const candidates = nodes
-    .filter((n) => n.row && !accepted.has(n.row) && leaves[n.row] > 1 && !opened.has(n.row))
+    .filter((n) => n.index && !accepted.has(n.index) && leaves[n.index] > 1 && !opened.has(n.index))
     .sort((a, b) => a.score - b.score);
-  for (const node of candidates) {
+  for (const { index } of candidates) {
     if (lines <= maxLines) break;
-    if (isInside(node.row, folded, nodes)) continue;
-    let saved = leaves[node.row] - 1;
-    for (const row of [...folded.keys()]) {
-      if (!isBelow(row, node.row, nodes)) continue;
-      saved -= leaves[row] - 1; // that one was closed already
-      folded.delete(row);
+    if ([...folded.keys()].some((closed) => isBelow(index, closed, nodes))) continue;
+    for (const closed of [...folded.keys()]) {
+      if (!isBelow(closed, index, nodes)) continue;
+      lines += leaves[closed] - 1; // it is hidden by the larger branch now
+      folded.delete(closed);
     }
-    if (saved <= 0 && leaves[node.row] < 2) continue;
-    folded.set(node.row, below[node.row]);
-    lines -= saved;
+    folded.set(index, below[index]);
+    lines -= leaves[index] - 1;
   }
   return folded;
 }
 
-function isInside(row, folded, nodes) {
-  for (let at = nodes[row].parent; at >= 0; at = nodes[at].parent) if (folded.has(at)) return true;
-  return false;
-}
-
-function isBelow(row, ancestor, nodes) {
-  for (let at = nodes[row].parent; at >= 0; at = nodes[at].parent) if (at === ancestor) return true;
+function isBelow(index, ancestor, nodes) {
+  for (let at = nodes[index].parent; at >= 0; at = nodes[at].parent) if (at === ancestor) return true;
   return false;
 }
 

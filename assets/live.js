@@ -1,6 +1,6 @@
-// Tells the page of the newest step while a decoder runs: the value is one JSON object, or empty.
+// Tells the page the newest step while a decoder runs: the value is one JSON object, or empty.
 
 watch("value", () => {
-  const said = props.value ? JSON.parse(props.value) : null;
-  window.dispatchEvent(new CustomEvent("recap-live", { detail: said }));
+  const live = props.value ? JSON.parse(props.value) : null;
+  window.dispatchEvent(new CustomEvent("recap-live", { detail: live }));
 });

@@ -1,28 +1,28 @@
-// Runs once when the page has loaded: the chat's live text, and what Gradio leaves unsaid.
+// Runs once when the page has loaded: the chat's live text, and what Gradio leaves out.
 () => {
   const chat = document.querySelector("#chat");
   const main = document.querySelector("#main");
   if (!chat || !main) return;
 
-  // Names for a screen reader; what a person typed arrives as character references, see texts.verbatim.
+  // Names for a screen reader; a question arrives as character references, see texts.verbatim.
   const name = () => {
     for (const image of chat.querySelectorAll("button img:not([alt]), button img[alt='']")) {
       image.alt = "Image in the conversation; press to enlarge";
     }
     for (const bubble of chat.querySelectorAll("[data-testid=user]")) {
-      const said = `You: ${bubble.innerText.trim() || "an image"}`;
-      if (bubble.getAttribute("aria-label") !== said) bubble.setAttribute("aria-label", said);
+      const label = `You: ${bubble.innerText.trim() || "an image"}`;
+      if (bubble.getAttribute("aria-label") !== label) bubble.setAttribute("aria-label", label);
     }
     // Without an answer there is nothing to edit or to compare.
     const none = !chat.querySelector("[data-testid=bot]");
-    for (const button of document.querySelectorAll("#edit, #anew, #needs")) {
+    for (const button of document.querySelectorAll("#edit, #compare, #needs")) {
       if (button.disabled !== none) button.disabled = none;
     }
   };
   new MutationObserver(name).observe(chat, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });
   name();
 
-  // The status once more beside the buttons that stand far below it.
+  // The status line is repeated next to the buttons that stand far below it.
   const status = document.querySelector("#status");
   const echo = () => {
     for (const place of document.querySelectorAll(".rc-echo")) place.textContent = status.innerText.trim();
@@ -42,7 +42,7 @@
     true,
   );
 
-  // The answer while it is made: plain text in the last bubble; the finished answer takes its place.
+  // The answer so far: plain text in the last bubble, until the finished answer takes its place.
   window.addEventListener("recap-live", ({ detail: live }) => {
     const bubbles = chat.querySelectorAll("[data-testid=bot]");
     const bubble = bubbles[bubbles.length - 1];
@@ -70,15 +70,15 @@
   window.addEventListener("resize", measure);
   measure();
 
-  // A question that is longer than the room that is left is said before it is sent.
+  // A question that does not fit into the context gets a warning before it is sent.
   document.addEventListener("input", (event) => {
     if (!event.target.matches?.("#box textarea")) return;
-    const room = document.querySelector(".rc-room");
-    if (!room) return;
-    room.dataset.said ??= room.textContent;
+    const left = document.querySelector(".rc-context");
+    if (!left) return;
+    left.dataset.text ??= left.textContent;
     const tokens = Math.ceil(event.target.value.length / 3.5);
-    const full = tokens > 0.9 * Number(room.dataset.left);
-    room.textContent = full ? `This question has about ${tokens} tokens, and ${room.dataset.left} are left: shorten it, or clear the conversation.` : room.dataset.said;
-    room.classList.toggle("rc-full", full);
+    const full = tokens > 0.9 * Number(left.dataset.left);
+    left.textContent = full ? `This question has about ${tokens} tokens, and ${left.dataset.left} are left: shorten it, or start a new chat.` : left.dataset.text;
+    left.classList.toggle("rc-full", full);
   });
 }

@@ -41,7 +41,7 @@ function pick(index) {
   trigger("pick", { index });
 }
 
-// A new conversation begins without the example: its picture left the box, too.
+// A new chat begins without the example: its picture has left the box, too.
 document.addEventListener("click", (event) => {
   if (!event.target.closest?.("#clear, #chat button[aria-label^=Clear]") || picked < 0) return;
   picked = -1;

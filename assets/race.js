@@ -1,4 +1,4 @@
-// The race: every decoder's run of the same turn replayed on one clock, from its measured pass times.
+// The race: every decoder's run of the same turn, replayed on one clock from its measured step times.
 // Reading the prompt is left out: it is the same for all.
 
 function createRace() {
@@ -13,7 +13,7 @@ function createRace() {
   );
   const lanes = el("div", { class: "rt-lanes" });
   const result = el("p", { class: "rt-sentence", "aria-live": "polite" });
-  const note = el("p", { class: "rt-hint" }, "Measured pass times on one clock, one decoder after the other from the same state; reading the prompt and drawing this page are left out.");
+  const note = el("p", { class: "rt-hint" }, "Measured step times, replayed on one clock. The decoders ran one after the other from the same state; reading the prompt and drawing this page are left out.");
   const element = el("div", { class: "rt-race" }, el("div", { class: "rt-controls" }, start, again, speed, clock), lanes, result, note);
 
   function update(runs) {
@@ -24,19 +24,19 @@ function createRace() {
     state.end = Math.max(0, ...ready.map((run) => run.ms[run.ms.length - 1]));
     state.lanes = ready.map(newLane);
     lanes.replaceChildren(...state.lanes.map((lane) => lane.element));
-    // A race of a blink is slowed down, so that there is something to see.
+    // A race of a fraction of a second is slowed down, so that there is something to see.
     speed.value = ["1", "0.5", "0.25", "0.1", "0.04", "0.01"].find((slow) => state.end / slow > 2500) || "0.01";
     set(state.end);
   }
 
   function newLane(run) {
-    const counts = [1]; // tokens after k passes; the first token comes from the prompt
+    const counts = [1]; // tokens after k steps; the first token comes from the prefill
     for (const step of run.steps) counts.push(counts[counts.length - 1] + step.texts.length);
     const name = nameOf(run);
     const bar = el("div", { class: "rt-lane-bar" });
     const figures = el("span", { class: "rt-lane-figures" });
     const text = el("div", { class: "rt-lane-text" });
-    const element = el("div", { class: `rt-lane rt-lane-${run.start.decoder}` }, el("div", { class: "rt-lane-head" }, el("strong", {}, name), figures), el("div", { class: "rt-lane-track" }, bar), text);
+    const element = el("div", { class: "rt-lane" }, el("div", { class: "rt-lane-head" }, el("strong", {}, name), figures), el("div", { class: "rt-lane-track" }, bar), text);
     return { run, counts, bar, figures, text, element, name, shown: -1 };
   }
 
@@ -50,23 +50,23 @@ function createRace() {
 
   function drawLane(lane) {
     const { run, counts } = lane;
-    let passes = Math.max(0, lane.shown);
-    if (run.ms[passes] > state.clock) passes = 0;
-    while (passes + 1 < run.ms.length && run.ms[passes + 1] <= state.clock) passes += 1;
+    let steps = Math.max(0, lane.shown);
+    if (run.ms[steps] > state.clock) steps = 0;
+    while (steps + 1 < run.ms.length && run.ms[steps + 1] <= state.clock) steps += 1;
     const last = run.ms.length - 1;
-    const tokens = counts[passes];
+    const tokens = counts[steps];
     const seconds = Math.min(state.clock, run.ms[last]) / 1000;
     const rate = seconds > 0 ? ((tokens - 1) / seconds).toFixed(0) : "0";
-    const each = passes ? ((tokens - 1) / passes).toFixed(2) : "0.00";
-    const done = passes === last ? `done in ${(run.ms[last] / 1000).toFixed(2)} s  ·  ` : "";
-    lane.figures.textContent = `${done}${count(tokens, "token")}  ·  ${count(passes, "pass", "passes")}  ·  ${each} a pass  ·  ${rate} tokens/s`;
+    const each = steps ? ((tokens - 1) / steps).toFixed(2) : "0.00";
+    const done = steps === last ? `done in ${(run.ms[last] / 1000).toFixed(2)} s  ·  ` : "";
+    lane.figures.textContent = `${done}${count(tokens, "token")}  ·  ${count(steps, "step")}  ·  ${each} tokens per step  ·  ${rate} tokens/s`;
     lane.bar.style.width = `${(100 * tokens) / counts[last]}%`;
-    if (passes !== lane.shown) {
+    if (steps !== lane.shown) {
       const shown = run.turn.finish_reason === "eos" ? Math.min(tokens, run.tokens.length - 1) : tokens; // the end mark is no text
       lane.text.textContent = run.tokens.slice(0, shown).map((t) => t.text).join("").trimStart();
       lane.text.scrollTop = lane.text.scrollHeight;
     }
-    lane.shown = passes;
+    lane.shown = steps;
   }
 
   function order() {

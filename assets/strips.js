@@ -1,7 +1,7 @@
-// Two ways to choose a step: the answer as tokens grouped by step, and one bar a step, as high as the
-// answer grew in it.
+// Two ways to choose a step: the answer's tokens grouped by step, and one bar per step, as high as the tokens
+// that the step added.
 
-// -> {element, update(run), mark(position, row)}; `on.peek(position | null, row)`, `on.pick(position)`.
+// -> {element, update(run), mark(position, node)}; `on.peek(position | null, node)`, `on.pick(position)`.
 function createTokenStrip(on) {
   const element = el("div", { class: "rt-answer", role: "group", "aria-label": "The answer, token by token, grouped by step" });
   let run = null;
@@ -48,10 +48,10 @@ function createTokenStrip(on) {
   }
 
   function newToken(token) {
-    const span = el("span", { class: `rt-token rt-by-${token.source === "own" ? "own" : sourceOf(token.source).key}`, dir: "ltr" });
-    span.dataset.row = token.row;
+    const span = el("span", { class: `rt-token ${token.node === BONUS ? "rt-bonus-token" : sourceOf(token.source).mark}`, dir: "ltr" });
+    span.dataset.node = token.node;
     span.textContent = token.whole ? token.text : showToken(token.text, 40);
-    span.addEventListener("mouseenter", () => token.step >= 0 && on.peek(token.step, token.source === "own" ? OWN : token.row));
+    span.addEventListener("mouseenter", () => token.step >= 0 && on.peek(token.step, token.node));
     return span;
   }
 
@@ -63,16 +63,16 @@ function createTokenStrip(on) {
     });
   }
 
-  function mark(position, row) {
+  function mark(position, node) {
     if (marked) marked.group.classList.remove("rt-now");
     marked?.token?.classList.remove("rt-seen");
     const group = groups[position + 1];
     if (!group) return (marked = null);
-    const token = row === undefined ? null : group.querySelector(`[data-row="${row}"]`);
+    const token = node === undefined ? null : group.querySelector(`[data-node="${node}"]`);
     group.classList.add("rt-now");
     token?.classList.add("rt-seen");
     marked = { group, token };
-    if (!scrolling) scrolling = requestAnimationFrame(intoView); // once a frame: reading places costs a layout
+    if (!scrolling) scrolling = requestAnimationFrame(intoView); // once per frame: reading positions forces a layout
   }
 
   function intoView() {
@@ -85,7 +85,7 @@ function createTokenStrip(on) {
   return { element, update, mark, images };
 }
 
-// -> {element, update(run), mark(position)}. The slider under it is its accessible twin.
+// -> {element, update(run), mark(position)}. The slider below it does the same for a keyboard and a screen reader.
 function createStepStrip(on) {
   const picture = svg("svg", { class: "rt-steps", "aria-hidden": "true", preserveAspectRatio: "none" });
   let run = null;
@@ -105,10 +105,10 @@ function createStepStrip(on) {
     const slots = Math.max(steps.length, 24);
     picture.setAttribute("viewBox", `0 0 ${slots} 9`);
     for (let i = bars.length; i < steps.length; i++) {
-      const grown = steps[i].texts.length;
-      const height = Math.min(9, 1 + grown);
+      const tokens = steps[i].texts.length;
+      const height = Math.min(9, 1 + tokens);
       const bar = svg("rect", { x: i + 0.1, y: 9 - height, width: 0.8, height, class: "rt-step" });
-      bar.style.setProperty("--grown", Math.min(1, 0.25 + grown / 8));
+      bar.style.setProperty("--tokens", Math.min(1, 0.25 + tokens / 8));
       picture.append(bar);
       bars.push(bar);
     }

@@ -25,26 +25,27 @@ function el(tag, attributes = {}, ...children) {
 }
 
 // The mark of a source: colour says it and the shape says it again. Centred on (0, 0).
-function mark(source, r = 5) {
-  const { shape, key } = sourceOf(source);
-  const attributes = { class: `rt-mark rt-${key}` };
+const CORNERS = { "triangle-up": [-90, 30, 150], "triangle-down": [90, 210, 330], diamond: [0, 90, 180, 270], hexagon: [0, 60, 120, 180, 240, 300] };
+function markOf(source, r = 5) {
+  const { shape, mark } = sourceOf(source);
+  const attributes = { class: `rt-mark ${mark}` };
   if (shape === "circle") return svg("circle", { ...attributes, r });
   if (shape === "square") {
     const s = r * 0.88;
     return svg("rect", { ...attributes, x: -s, y: -s, width: 2 * s, height: 2 * s });
   }
-  const corners = { triangle: [-90, 30, 150], drop: [90, 210, 330], diamond: [0, 90, 180, 270], hexagon: [0, 60, 120, 180, 240, 300] };
   const scale = shape === "hexagon" ? 1 : 1.2;
-  const points = corners[shape].map((degrees) => {
+  const points = CORNERS[shape].map((degrees) => {
     const a = (degrees * Math.PI) / 180;
     return `${(r * scale * Math.cos(a)).toFixed(2)},${(r * scale * Math.sin(a)).toFixed(2)}`;
   });
   return svg("polygon", { ...attributes, points: points.join(" ") });
 }
 
-const ownMark = (r = 5) =>
-  svg("g", { class: "rt-own-mark" }, svg("circle", { r: r + 1 }), svg("circle", { r: r - 2.5, class: "rt-own-dot" }));
+const bonusMark = (r = 5) =>
+  svg("g", { class: "rt-bonus-mark" }, svg("circle", { r: r + 1 }), svg("circle", { r: r - 2.5, class: "rt-bonus-dot" }));
 const rootMark = () => svg("rect", { class: "rt-root-mark", x: -2, y: -7, width: 4, height: 14, rx: 1 });
+const iconOf = (source) => svg("svg", { viewBox: "-7 -7 14 14", width: 12, height: 12, "aria-hidden": "true" }, markOf(source));
 
 function xOf(spot) {
   return LEFT + spot.column * COLUMN;
@@ -65,7 +66,7 @@ function edgePath(edge) {
   return `M${trunk} ${yOf(from)}V${yOf(to)}H${x}`;
 }
 
-// Draws `layout` into `target` (an <svg>). Nodes carry their row; `watchTree` calls back.
+// Draws `layout` into `target` (an <svg>). Each node carries its index; `watchTree` calls back.
 function drawTree(target, layout) {
   const width = LEFT + layout.columns * COLUMN + 16;
   const height = TOP + layout.lines * LINE;
@@ -74,26 +75,23 @@ function drawTree(target, layout) {
   target.setAttribute("viewBox", `0 0 ${width} ${height}`);
 
   const back = svg("g", { class: "rt-edges" });
-  const order = { rejected: 0, accepted: 1, own: 2 };
+  const order = { rejected: 0, accepted: 1, bonus: 2 };
   for (const edge of [...layout.edges].sort((a, b) => order[a.kind] - order[b.kind]))
     back.append(svg("path", { class: `rt-edge rt-edge-${edge.kind}`, d: edgePath(edge) }));
-
-  const front = svg("g", { class: "rt-nodes" });
-  for (const spot of layout.nodes) front.append(drawNode(spot));
-  target.replaceChildren(back, front);
+  target.replaceChildren(back, svg("g", { class: "rt-nodes" }, ...layout.spots.map(drawNode)));
 }
 
-// Calls back with the spot under the pointer (null: none any more) and with the one that is clicked; three
-// listeners for the whole picture: a tree is drawn anew at every step.
+// Calls back with the spot under the pointer (null when it leaves) and with the one that is clicked. The
+// listeners sit on the whole picture, whose nodes are replaced at every step.
 function watchTree(target, spotOf, on) {
   const at = (event) => {
     const node = event.target.closest?.(".rt-node");
-    return node ? spotOf(Number(node.dataset.row)) || null : null;
+    return node ? spotOf(Number(node.dataset.node)) || null : null;
   };
   let over = null;
-  const look = (spot) => spot !== over && on.look((over = spot));
-  target.addEventListener("mouseover", (event) => look(at(event)));
-  target.addEventListener("mouseleave", () => look(null));
+  const hover = (spot) => spot !== over && on.hover((over = spot));
+  target.addEventListener("mouseover", (event) => hover(at(event)));
+  target.addEventListener("mouseleave", () => hover(null));
   target.addEventListener("click", (event) => at(event) && on.click(at(event)));
 }
 
@@ -103,10 +101,10 @@ function drawNode(spot) {
   const width = Math.min(COLUMN - 6, 24 + cellOf(spot) * cells(shown));
   const label = svg("text", { x: 12, y: 4, class: "rt-label" });
   label.textContent = shown;
-  const picture = kind === "own" ? ownMark() : kind === "root" ? rootMark() : mark(node.source);
+  const picture = kind === "bonus" ? bonusMark() : kind === "root" ? rootMark() : markOf(node.source);
   const group = svg(
     "g",
-    { class: `rt-node rt-${kind}`, transform: `translate(${xOf(spot)} ${yOf(spot)})`, "data-row": spot.row },
+    { class: `rt-node rt-${kind}`, transform: `translate(${xOf(spot)} ${yOf(spot)})`, "data-node": spot.index },
     svg("rect", { class: "rt-hit", x: -9, y: -LINE / 2 + 1, width, height: LINE - 2, rx: 4 }),
     picture,
     label,
@@ -125,16 +123,14 @@ const small = (p) => (p < 0.0005 ? "< .001" : p.toFixed(3)); // there, however i
 const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p > 0 && p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
 
 const KINDS = {
-  root: "root: the last confirmed token",
+  root: "the last confirmed token",
   accepted: "accepted",
-  own: "the target's own next token (not drafted)",
+  bonus: "the model's own next token, not guessed",
   rejected: "rejected",
 };
 
-function detailsOf(spot) {
-  const { node, kind } = spot;
-  const literal = el("code", { class: "rt-literal" });
-  literal.textContent = JSON.stringify(node.text);
+function detailsOf({ node, kind }) {
+  const literal = el("code", { class: "rt-literal" }, JSON.stringify(node.text));
   const facts = [["token id", node.token ?? "not recorded"], ["depth", node.depth]];
   if (kind === "accepted" || kind === "rejected") {
     facts.push(["rank among siblings", node.rank + 1], ["score of the branch", percent(node.score)]);
@@ -146,52 +142,49 @@ function detailsOf(spot) {
     "div",
     { class: "rt-detail" },
     el("div", { class: "rt-about" }, el("div", { class: "rt-detail-head" }, literal, el("span", { class: `rt-tag rt-tag-${kind}` }, KINDS[kind])), list),
-    votesOf(node),
-    rowsOf(node),
+    contributionsOf(node),
+    storedOf(node),
   );
 }
 
-// The rows themselves, where the target judged: what each source held to be next, and what they came to.
-function rowsOf(node) {
-  if (!node.known) return null;
-  const lines = Object.entries(node.known).map(([source, row]) => {
-    const name = source === "mixed" ? "mixed" : sourceOf(source).name;
-    const picture = source === "mixed" ? null : svg("svg", { viewBox: "-7 -7 14 14", width: 12, height: 12, "aria-hidden": "true" }, mark(source));
-    const entries = row.map(([text, probability]) => {
-      const entry = el("span", { class: text === node.text ? "rt-entry rt-this" : "rt-entry" });
-      entry.textContent = `${showToken(text)} ${probability < 0.005 ? "<.01" : probability.toFixed(2).replace(/^0/, "")}`;
-      return entry;
+// The stored predictions where the target judged: what each source predicted next, and their mixture.
+function storedOf(node) {
+  if (!node.stored) return null;
+  const lines = Object.entries(node.stored).map(([source, prediction]) => {
+    const head = source === "mixed" ? el("dt", {}, " mixed") : el("dt", {}, iconOf(source), ` ${sourceOf(source).name}`);
+    const entries = prediction.map(([text, probability]) => {
+      const shown = `${showToken(text)} ${probability < 0.005 ? "<.01" : probability.toFixed(2).replace(/^0/, "")}`;
+      return el("span", { class: text === node.text ? "rt-entry rt-this" : "rt-entry" }, shown);
     });
-    return el("div", { class: "rt-row" }, el("dt", {}, picture, ` ${name}`), el("dd", {}, ...entries));
+    return el("div", { class: "rt-prediction" }, head, el("dd", {}, ...entries));
   });
-  return el("dl", { class: "rt-rows", "aria-label": "What each source held to be next, with its probability" }, ...lines);
+  return el("dl", { class: "rt-stored", "aria-label": "What each source predicted to come next, with its probability" }, ...lines);
 }
 
-// What each level said, and how it mixed: weight x probability, summed. The entropy of a memory's row is in
-// % of the largest that its entries can have; the confidence is what is left to 1.
-function votesOf(node) {
-  if (!node.votes || !node.votes.length) return null;
-  const rows = node.votes.map(([level, weight, probability, confidence]) => {
-    const icon = svg("svg", { viewBox: "-7 -7 14 14", width: 12, height: 12, "aria-hidden": "true" }, mark(level));
+// What each source gave this token: weight x probability, summed. The entropy of a stored prediction is in % of
+// the largest that its entries can have; the confidence is the rest to 1.
+function contributionsOf(node) {
+  if (!node.contributions?.length) return null;
+  const rows = node.contributions.map(([source, weight, probability, confidence]) => {
     const part = weight * probability;
-    const bar = el("span", { class: `rt-bar rt-bar-${sourceOf(level).key}` });
+    const bar = el("span", { class: `rt-bar ${sourceOf(source).mark}` });
     bar.style.width = `${Math.max(1, Math.round(60 * part))}px`;
     return el(
       "tr",
       {},
-      el("th", { scope: "row" }, icon, ` ${sourceOf(level).name}`),
-      el("td", {}, level.endsWith("token") ? `${Math.round(100 * (1 - confidence))} %` : "–"),
+      el("th", { scope: "row" }, iconOf(source), ` ${sourceOf(source).name}`),
+      el("td", {}, source.endsWith("token") ? `${Math.round(100 * (1 - confidence))} %` : "–"),
       el("td", {}, confidence.toFixed(2)),
       el("td", {}, weight.toFixed(2)),
-      el("td", {}, probability ? small(probability) : "not in its row"),
+      el("td", {}, probability ? small(probability) : "not predicted"),
       el("td", {}, probability ? small(part) : part.toFixed(3), " ", bar),
     );
   });
-  const total = node.votes.reduce((sum, v) => sum + v[1] * v[2], 0);
-  const head = ["level", "entropy", "confidence", "weight", "× probability", "= share"];
+  const total = node.contributions.reduce((sum, [, weight, probability]) => sum + weight * probability, 0);
+  const head = ["source", "entropy", "confidence", "weight", "× probability", "= share"];
   return el(
     "table",
-    { class: "rt-votes" },
+    { class: "rt-contributions" },
     el("thead", {}, el("tr", {}, ...head.map((h) => el("th", { scope: "col" }, h)))),
     el("tbody", {}, ...rows),
     el("tfoot", {}, el("tr", {}, el("th", { scope: "row", colspan: 5 }, "mixed probability"), el("td", {}, total.toFixed(3)))),

@@ -6,13 +6,14 @@ import inspect
 import json
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import gradio
 import pytest
 from PIL import Image
 
 from recap.drafters import DECODERS
-from recap.page import charts, examples, inspector, launch, layout, record, settings, texts
+from recap.page import charts, examples, inspector, launch, layout, names, record, settings, texts
 from recap.server import actions
 from recap.server.model_loader import ModelLoader
 from recap.server.session import Session, TurnRecord
@@ -142,6 +143,34 @@ def test_the_value_never_becomes_markup():
     assert "insertAdjacentHTML" not in source
     assert "http://" not in source.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in source
+
+
+def test_a_colour_of_a_source_is_changed_in_one_place(monkeypatch):
+    """names.json reaches charts and style sheet, and no other file holds a colour of it."""
+    looks = (*names.SOURCES.values(), *names.DECODERS.values())
+    colours = {look[key] for look in looks for key in ("colour", "dark") if key in look}
+    folder = Path(names.__file__).parent
+    for file in (*names.ASSETS.glob("*.js"), names.ASSETS / "page.css", *folder.glob("*.py")):
+        held = {colour for colour in colours if colour in file.read_text(encoding="utf-8").lower()}
+        assert held == set(), file.name
+    monkeypatch.setitem(names.SOURCES["3-token"], "colour", "#123456")
+    assert ".rt-from-3-token { --source: #123456;" in inspector.style()
+    figure = charts.levels_chart([record_of(recap=TURN)], measured="n = 1; model", title="t")
+    assert figure.data[0].marker.color[0] == "#123456"
+
+
+def test_colours_are_seen_on_light_and_dark():
+    """3:1 at least, on white and on the dark page; those of charts on both."""
+
+    def light(colour: str) -> float:
+        parts = [c / 255 for c in bytes.fromhex(colour[1:])]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+
+    for look in (*names.SOURCES.values(), *names.DECODERS.values()):
+        assert light("#ffffff") / light(look["colour"]) >= 3, look
+        assert light(look["colour"]) / light("#18181b") >= 3, look
+        assert light(look.get("dark", look["colour"])) / light("#18181b") >= 3, look
 
 
 def test_every_example_has_its_image():

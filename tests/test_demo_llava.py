@@ -142,7 +142,7 @@ def test_the_page_says_which_demo_model_answers():
         line = texts.model_line(SimpleNamespace(name=name, **what), 1.0)
         assert f"<strong>{word}</strong>" in line
         assert "Qwen" not in line + texts.DEMO_LIMITS[name]
-    assert "LLaVA-NeXT twin" in texts.DEMO_LIMITS["demo-llava"]
+    assert "LLaVA demo model" in texts.DEMO_LIMITS["demo-llava"]
     assert "rc-knows" not in texts.model_line(SimpleNamespace(name="owner/model", **what), 1.0)
 
 

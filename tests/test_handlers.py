@@ -95,7 +95,7 @@ SETTINGS = (
     0.7,
     0.2,
     0.1,
-    ["3-token key", "2-token key", "1-token key"],
+    ["3-token", "2-token", "1-token"],
     True,
     True,
     True,

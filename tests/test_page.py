@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from recap.page.examples import load_examples
+from recap.page.names import SOURCES
 from tests.tools.browser import (
     FLAGS,
     ROOT,
@@ -109,7 +110,7 @@ def test_a_conversation_about_an_example(person):
     person.compared()
     results = person.page.locator("#results").inner_text()
     assert "identical output: yes" in results
-    for name in ("Recap (this answer)", "Token Recycling", "Prompt lookup", "Plain"):
+    for name in ("Recap (this answer)", "Token Recycling", "Prompt lookup", "One token at a time"):
         assert name in results
     person.page.locator("#levels .js-plotly-plot").wait_for()
     charts = person.page.locator("#levels").inner_text()
@@ -117,7 +118,7 @@ def test_a_conversation_about_an_example(person):
         "look-ups",
         "hits",
         "accepted hits",
-        "3-token key",
+        "3-token memory",
         "Token Recycling's table",
         "n = 1",
     ):
@@ -127,11 +128,11 @@ def test_a_conversation_about_an_example(person):
 
     person.ask(LONG)
     person.compared()
-    person.decoder("Plain")
+    person.decoder("One token at a time")
     person.ask("What is it?")
-    assert "1.00 tokens a pass" in person.status
+    assert re.search("1.00 tokens (per step|a pass)", person.status)
     person.compared()
-    assert "Plain (this answer)" in person.page.locator("#results").inner_text()
+    assert "One token at a time (this answer)" in person.page.locator("#results").inner_text()
     assert len(person.answers) == 3
     assert person.counters["mounts"] == 1
 
@@ -151,7 +152,7 @@ def test_the_first_paint_is_alive(person):
 def test_what_needs_an_answer_waits_for_one(person):
     """Nothing to edit or to compare: the buttons are off, and again so after Clear."""
     page = person.page
-    buttons = [page.locator(name) for name in ("#edit", "#anew")]
+    buttons = [page.locator(name) for name in ("#edit", "#compare")]
     person.until(lambda: all(b.is_disabled() for b in buttons), "buttons that are off")
     person.pick(0)
     person.ask()
@@ -165,7 +166,7 @@ def test_a_picked_example_is_asked_by_enter_and_its_questions_keep_their_image(p
     page = person.page
     person.pick(0)
     page.keyboard.press("Enter")
-    person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")
+    person.answered(1)
     page.locator("#clear").click()
     person.until(lambda: not person.answers, "an empty chat")
     assert page.locator(".rc-thumb[aria-pressed=true], .rc-picker .rc-chip").count() == 0
@@ -174,10 +175,10 @@ def test_a_picked_example_is_asked_by_enter_and_its_questions_keep_their_image(p
     person.until(lambda: page.locator("#box img").count() == 0, "a box without a picture")
     pictures = page.locator("#chat .user-row button img")
     page.locator(".rc-chip").first.click()
-    person.until(lambda: len(person.answers) == 1 and "tokens a pass" in person.status, "an answer")
+    person.answered(1)
     assert pictures.count() == 1
     page.locator(".rc-chip").nth(1).click()  # a follow-up: the image is there already
-    person.until(lambda: len(person.answers) == 2 and "tokens a pass" in person.status, "an answer")
+    person.answered(2)
     assert pictures.count() == 1
 
 
@@ -217,10 +218,49 @@ def test_a_file_is_closed_again_and_half_a_file_is_said(person, tmp_path):
     half = tmp_path / "half.ndjson"
     half.write_text("\n".join(whole.splitlines()[:4]) + "\n")
     person.trace(half)
-    assert "it ends in the middle" in page.locator(".rt-summary").inner_text()
+    opened = page.locator(".rt-summary").inner_text()
+    assert "it ends in the middle" in opened
+    updates = person.counters["updates"]
+    page.locator("#compare").click()
+    person.until(lambda: person.counters["updates"] > updates, "the comparison's trace")
+    assert page.locator(".rt-summary").inner_text() == opened, "the comparison leaves the file open"
     page.get_by_role("button", name="close the file").click()
     assert page.locator(".rt-summary").inner_text() == own
     assert page.get_by_role("button", name="close the file").count() == 0
+    person.compared()
+    person.trace(half)
+    person.ask("What can you do?")
+    person.until(lambda: "file:" not in page.locator(".rt-summary").inner_text(), "its own trace")
+
+
+def test_a_trace_of_another_format_is_refused(person, tmp_path):
+    """In one sentence, wherever it comes from: an opened file leaves what is shown."""
+    page, shown = person.page, person.place()
+    sentence = "This trace has format 1, and this page reads format 2: record it again."
+    old = tmp_path / "old.ndjson"
+    old.write_text(synthetic_trace(steps=2, nodes=5).replace('"format":2', '"format":1'))
+    person.trace(old)
+    assert page.locator(".rt-summary").inner_text() == f"“old.ndjson”: {sentence}"
+    assert person.place() == shown
+    assert page.get_by_role("button", name="close the file").count() == 0
+    with page.expect_download() as download:
+        page.get_by_text("save as a web page").click()
+    saved = tmp_path / "saved.html"
+    html = Path(download.value.path()).read_text(encoding="utf-8")
+    saved.write_text(html.replace('"format":2', '"format":1'), encoding="utf-8")
+    alone = page.context.new_page()
+    alone.goto(saved.as_uri())
+    assert alone.locator(".rt-empty").inner_text() == sentence
+    assert alone.locator(".rt-body").is_hidden()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_each_source_has_the_colour_of_names_json(visit, dark):
+    person = visit().open(dark=dark)
+    fills = "(marks) => marks.map((mark) => getComputedStyle(mark).fill)"
+    colours = [source["dark" if dark else "colour"] for source in SOURCES.values()]
+    expected = [f"rgb{tuple(bytes.fromhex(colour[1:]))}" for colour in colours]
+    assert person.page.locator(".rt-legend .rt-mark").evaluate_all(fills) == expected
 
 
 def test_which_tokens_need_the_image(person):
@@ -234,8 +274,7 @@ def test_which_tokens_need_the_image(person):
     page.locator("#needs").click()
     person.until(lambda: marks.count() > 0, "marked tokens")
     said = page.locator(".rt-swapped").inner_text()
-    assert "in the image's place" in said
-    changed, tokens = re.search(r"at (\d+) of (\d+) places", said).groups()
+    changed, tokens = re.search(r"chosen (\d+) of these (\d+) tokens", said).groups()
     assert marks.count() == int(changed) < int(tokens) == page.locator(".rt-token").count()
     assert page.locator(".rt-step-image").count() > 0
     assert f"{changed} of these {tokens} tokens" in person.status
@@ -286,10 +325,10 @@ def test_moving_through_the_steps(person):
 
     person.button("Token Recycling").click()
     assert page.locator(".rt-answer").inner_text()
-    person.button("Plain").click()
-    assert "1.00 a pass" in page.locator(".rt-summary").inner_text()
+    person.button("One token at a time").click()
+    assert "1.00 tokens per step" in page.locator(".rt-summary").inner_text()
     person.button("First step").click()
-    assert "nothing was drafted" in person.sentence()
+    assert "nothing was guessed" in person.sentence()
     person.button("Recap").click()
     person.button("Follow the newest step").click()
     assert person.place() == (steps, steps)
@@ -303,7 +342,7 @@ def test_every_step_is_drawn_in_replay(person):
     person.compared()
     steps = person.place()[1]
     person.button("First step").click()
-    person.page.get_by_label("Steps a second").select_option("30")
+    person.page.get_by_label("Steps per second").select_option("30")
     person.page.evaluate("window.__recapTree.drawn = []")
     person.button("First step").click()
     person.button("Play the steps").click()
@@ -336,7 +375,7 @@ def test_details_of_a_node(person):
     ):
         assert word in detail
     # the rows themselves: what each source held to be next, this token among them
-    rows = page.locator(".rt-rows .rt-row")
+    rows = page.locator(".rt-stored .rt-prediction")
     assert rows.last.locator("dt").inner_text().strip() == "mixed"
     assert rows.count() >= 2
     assert rows.last.locator(".rt-this").count() == 1
@@ -373,10 +412,10 @@ def test_stop(person):
     """Stop ends the answer, keeps what is there, and the chat goes on."""
     person.pick(0)
     person.ask()
-    person.decoder("Plain")
+    person.decoder("One token at a time")
     assert stopped(person, "#box")  # pressed at once: before the first pass
     # pressed while words come; a fast machine may finish first, a slow one may not have begun
-    if any(stopped(person, ".rc-live") and "tokens a pass" in person.status for _ in range(6)):
+    if any(stopped(person, ".rc-live") and person.answers[-1] for _ in range(6)):
         person.compared(4)
         assert "identical output: yes" in person.page.locator("#results").inner_text()
     person.decoder("Recap")
@@ -433,7 +472,7 @@ def test_clear_begins_anew(person):
 
 def budget(person: Person, most: int) -> None:
     person.page.get_by_text("Settings of Recap").click()
-    number = person.page.get_by_label("number input for Most candidates in a pass")
+    number = person.page.get_by_label("number input for Most guesses per step")
     number.fill(str(most))
     number.press("Tab")
 
@@ -447,7 +486,7 @@ def saved_trace(person: Person) -> list[str]:
 
 
 def sources(person: Person, name: str) -> set[str]:
-    """What the details of a run's nodes name as their levels."""
+    """The sources that the details of a run's nodes name."""
     person.button(name).click()
     return set(
         person.page.evaluate(
@@ -459,7 +498,7 @@ def sources(person: Person, name: str) -> set[str]:
                 slider.dispatchEvent(new Event("input"));
                 for (const node of document.querySelectorAll(".rt-node")) {
                   node.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
-                  for (const level of document.querySelectorAll(".rt-votes tbody th")) named.add(level.innerText.trim());
+                  for (const source of document.querySelectorAll(".rt-contributions tbody th")) named.add(source.innerText.trim());
                 }
               }
               return [...named];
@@ -488,7 +527,7 @@ def test_two_people_see_nothing_of_each_other(visit):
     one.send()
     two.send()
     for someone in (one, two):
-        someone.until(lambda s=someone: "tokens a pass" in s.status, "an answer")
+        someone.answered(1)
         someone.compared()
     assert one.answers == [expected]
     assert len(two.answers) == 1
@@ -548,7 +587,7 @@ def test_keyboard_alone(person):
     assert page.locator(".rt-detail").inner_text()
     page.keyboard.press("Escape")
     assert page.locator(".rt-detail").count() == 0
-    tab_to(page, "#anew")
+    tab_to(page, "#compare")
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Space")  # the last of the decoders to compare
     assert page.locator("#chosen input").last.is_checked() is False
@@ -726,8 +765,8 @@ def test_closed_branches_and_the_token_strip(person, tmp_path):
     group.locator(".rt-token").first.hover()
     selected = page.locator(".rt-node.rt-selected")
     assert selected.count() == 1
-    assert selected.get_attribute("data-row") == group.locator(".rt-token").first.get_attribute(
-        "data-row"
+    assert selected.get_attribute("data-node") == group.locator(".rt-token").first.get_attribute(
+        "data-node"
     )
     assert page.locator(".rt-detail").inner_text()
 
@@ -748,7 +787,7 @@ def test_the_newest_step_is_followed_while_an_answer_is_made(person):
     )  # a decoder that is compared: not what is read here
     assert page.locator(".rt-answer").inner_text() == before
     page.evaluate(tell, live)
-    assert page.locator(".rt-place").inner_text() == "pass 37"
+    assert page.locator(".rt-position").inner_text() == "step 37"
     assert person.sentence().startswith("Step 37:")
     assert "90 tokens" in page.locator(".rt-summary").inner_text()
     assert page.locator(".rt-answer").inner_text() == "<b>so far</b>"
@@ -760,7 +799,7 @@ def test_the_newest_step_is_followed_while_an_answer_is_made(person):
 
 def test_the_decoders_that_are_compared_are_chosen(person):
     page = person.page
-    for name in ("Prompt lookup", "Plain"):
+    for name in ("Prompt lookup", "One token at a time"):
         page.locator("#chosen").get_by_label(name).uncheck()
     person.pick(0)
     person.ask()
@@ -768,49 +807,48 @@ def test_the_decoders_that_are_compared_are_chosen(person):
     page.locator("#levels .js-plotly-plot").wait_for()
     rows = page.locator("#results tbody tr")
     assert rows.count() == 2
-    page.locator("#chosen").get_by_label("Plain").check()
-    page.locator("#anew").click()
+    page.locator("#chosen").get_by_label("One token at a time").check()
+    page.locator("#compare").click()
     person.compared(3)
     page.locator("#results").get_by_text("With the trace off").wait_for()
     order = page.locator("#results").get_by_text("in this order").inner_text()
-    for name in ("Recap", "Token Recycling", "Plain"):
+    for name in ("Recap", "Token Recycling", "One token at a time"):
         assert name in order
-    for name in ("Recap", "Token Recycling", "Plain"):
+    for name in ("Recap", "Token Recycling", "One token at a time"):
         page.locator("#chosen").get_by_label(name).uncheck()
-    page.locator("#anew").click()
+    page.locator("#compare").click()
     person.until(lambda: "Choose at least one decoder" in person.status, "the sentence")
     assert rows.count() == 3
 
 
 def test_words_and_room_are_said(person):
     page = person.page
-    person.until(lambda: "tokens of the context" in page.locator("#room").inner_text(), "the room")
-    assert "20 MB and 50 million pixels at most" in page.locator("#room").inner_text()
+    person.until(
+        lambda: "tokens of the context" in page.locator("#context").inner_text(), "the room"
+    )
+    assert "20 MB and 50 million pixels at most" in page.locator("#context").inner_text()
     page.locator("#box textarea").press_sequentially("x")
     page.locator("#box textarea").fill("word " * 3000)
-    person.until(lambda: "are left" in page.locator("#room").inner_text(), "the warning")
+    person.until(lambda: "are left" in page.locator("#context").inner_text(), "the warning")
     person.type("short")
-    person.until(lambda: "in use" in page.locator("#room").inner_text(), "the room again")
+    person.until(lambda: "in use" in page.locator("#context").inner_text(), "the room again")
     page.get_by_text("Words on this page").click()
     words = page.locator("#words dt").all_inner_texts()
-    assert {"pass", "row", "budget", "draft", "key"} <= set(words)
+    assert {"step", "guess", "memory", "second choice"} <= set(words)
 
 
 def test_no_image_from_elsewhere(chromium, address):
     """An answer that names an image of another host gets nothing: the page's policy forbids it."""
     context = chromium.new_context()
     page = Person(context.new_page(), address).open().page
-    refused = page.evaluate(
-        """() => new Promise((done) => {
-          document.addEventListener("securitypolicyviolation", (event) => done(event.blockedURI));
-          const image = new Image();
-          image.onerror = () => setTimeout(() => done("nothing refused it"), 2000);
-          image.src = "http://elsewhere.invalid/x.png";
-          document.body.append(image);
-        })"""
+    page.evaluate(
+        """() => {
+          document.addEventListener("securitypolicyviolation", (event) => (window.refused = event.blockedURI));
+          document.body.append(Object.assign(new Image(), { src: "http://elsewhere.invalid/x.png" }));
+        }"""
     )
+    page.wait_for_function("window.refused?.startsWith('http://elsewhere.invalid')")
     context.close()
-    assert refused.startswith("http://elsewhere.invalid")
 
 
 @pytest.mark.parametrize("width", [700, 1024, 1920])
@@ -841,9 +879,9 @@ def test_retry_undo_and_edit(person):
     first = person.ask()
     person.compared()
     results = person.page.locator("#results")
-    person.decoder("Plain")
+    person.decoder("One token at a time")
     person.page.locator("#chat").get_by_role("button", name="Retry").last.click()
-    results.get_by_text("Plain (this answer)").wait_for()
+    results.get_by_text("One token at a time (this answer)").wait_for()
     person.compared()
     assert person.answers == [first]  # greedy: the same words, whoever decodes
     person.page.locator("#chat").get_by_role("button", name="Undo").last.click()
@@ -857,7 +895,7 @@ def test_retry_undo_and_edit(person):
 
 
 def test_settings_change_the_trees(person):
-    """A budget of 2 on the same turn: at most 3 rows a pass, the same words, its own row in the table."""
+    """A budget of 2 on the same turn: at most 2 guesses per step, the same words, a row of its own."""
     person.pick(0)
     person.ask(LONG)
     person.compared()
@@ -868,7 +906,7 @@ def test_settings_change_the_trees(person):
     assert "identical output: yes" in page.locator("#results").inner_text()
     person.button("Recap, new settings").click()
     person.button("First step").click()
-    assert page.locator(".rt-node:not(.rt-root):not(.rt-own)").count() <= 2
+    assert page.locator(".rt-node:not(.rt-root):not(.rt-bonus)").count() <= 2
     assert len(person.answers) == 1
     page.locator("#settings").get_by_label("lookup").uncheck()
     page.get_by_role("button", name="Run the last turn again with these settings").click()
@@ -935,10 +973,10 @@ def test_texts_that_try_to_break_out(person, tmp_path):
         watch, alone = Watch(), context.new_page()
         watch.on(alone, "file:")
         alone.goto(file.as_uri())
-        assert alone.locator(".rt-place").inner_text() == "12 / 12"
+        assert alone.locator(".rt-position").inner_text() == "12 / 12"
         alone.locator(".rt-stage").focus()
         alone.keyboard.press("Home")
-        assert alone.locator(".rt-place").inner_text() == "1 / 12"
+        assert alone.locator(".rt-position").inner_text() == "1 / 12"
         assert alone.locator("img, b").count() == 0
         assert "broken" not in alone.title()
         assert "“<b>What</b> & <img src=x onerror=y>?” · synthetic · cpu · float32 ·" in (

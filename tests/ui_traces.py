@@ -29,53 +29,42 @@ PLAIN = (" the", " a", " red", " circle", " left", " of", " is", ".", ",", " and
 SOURCES = ("3-token", "2-token", "1-token", "lookup")
 
 
-def words(nasty: bool) -> tuple[str, ...]:
-    return PLAIN + NASTY if nasty else PLAIN
-
-
 def synthetic_step(
     index: int, *, nodes: int, random_: random.Random, table: bool, nasty: bool
 ) -> Step:
-    vocabulary = words(nasty)
-    grown = TreeBuilder(root=0)
+    vocabulary = PLAIN + NASTY if nasty else PLAIN
+    builder = TreeBuilder(root=0)
     places = [(ROOT, 1.0)]
-    while len(grown) < nodes:
+    while len(builder) < nodes:
         parent, score = random_.choice(places[-12:] + places[:4])
         token = random_.randrange(len(vocabulary))
         source = "table" if table else random_.choice(SOURCES)
-        contributions = () if table else synthetic_votes(random_, source)
-        child_score = score * random_.uniform(0.1, 0.9)
-        before = len(grown)
-        handle = grown.add(
-            parent, token, source=source, score=child_score, contributions=contributions
-        )
-        if len(grown) > before:
-            places.append((handle, child_score))
-    tree = grown.pack()
+        contributions = () if table else synthetic_contributions(random_, source)
+        score *= random_.uniform(0.1, 0.9)
+        before = len(builder)
+        handle = builder.add(parent, token, source=source, score=score, contributions=contributions)
+        if len(builder) > before:
+            places.append((handle, score))
+    tree = builder.pack()
     accepted: list[int] = []
-    row = ROOT
+    last = ROOT
     while random_.random() < 0.7:
-        below = [r for r in range(1, len(tree)) if tree.parents[r] == row]
-        if not below:
+        children = [n for n in range(1, len(tree)) if tree.parents[n] == last]
+        if not children:
             break
-        row = below[0]
-        accepted.append(row)
-    used = {tree.tokens[r] for r in range(1, len(tree)) if tree.parents[r] == row}
+        last = children[0]
+        accepted.append(last)
+    used = {tree.tokens[n] for n in range(1, len(tree)) if tree.parents[n] == last}
     bonus = next(t for t in range(len(vocabulary) + 1) if t not in used)
     text = (*vocabulary, " other")
-    tokens = [tree.tokens[r] for r in accepted] + [bonus]
+    tokens = [tree.tokens[n] for n in accepted] + [bonus]
     shown = [StepNode(tree.tokens[0], text[tree.tokens[0]], -1, 0, "root", 1.0)]
     for n in tree.nodes:
-        contributions = tuple(
-            (v.source, v.weight, v.probability, v.confidence) for v in n.contributions
-        )
-        shown.append(
-            StepNode(
-                n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, contributions
-            )
-        )
-    known = [] if table else [(at, synthetic_known(random_, text)) for at in (0, *accepted)]
-    levels = (
+        found = tuple((c.source, c.weight, c.probability, c.confidence) for c in n.contributions)
+        node = StepNode(n.token, text[n.token], n.parent, n.depth, n.source, n.score, n.rank, found)
+        shown.append(node)
+    stored = [] if table else [(at, synthetic_stored(random_, text)) for at in (0, *accepted)]
+    counts = (
         {"table": SourceCount(len(tree), len(tree) - 3, len(accepted))}
         if table
         else {name: SourceCount(9, 5, i % 3) for i, name in enumerate(SOURCES)}
@@ -88,33 +77,33 @@ def synthetic_step(
         bonus_text=text[bonus],
         token_ids=tuple(tokens),
         texts=tuple(text[t] for t in tokens),
-        sources=levels,
+        sources=counts,
         draft_s=0.0004,
         verify_s=0.006,
         observe_s=0.0003,
         nodes=tuple(shown),
-        stored=tuple(known),
+        stored=tuple(stored),
     )
 
 
-def synthetic_known(
+def synthetic_stored(
     random_: random.Random, text: tuple[str, ...]
 ) -> dict[str, tuple[tuple[str, float], ...]]:
-    names = [level for level in SOURCES[:4] if random_.random() < 0.7]
+    names = [source for source in SOURCES if random_.random() < 0.7]
     return {
         name: tuple((random_.choice(text), 0.5**rank) for rank in range(1, 9))
         for name in [*names, "mixed"]
     }
 
 
-def synthetic_votes(random_: random.Random, source: str) -> tuple[Contribution, ...]:
-    asked = [level for level in SOURCES if level == source or random_.random() < 0.5]
-    weights = [random_.uniform(0.1, 1) * (3 if level == source else 1) for level in asked]
+def synthetic_contributions(random_: random.Random, source: str) -> tuple[Contribution, ...]:
+    asked = [other for other in SOURCES if other == source or random_.random() < 0.5]
+    weights = [random_.uniform(0.1, 1) * (3 if other == source else 1) for other in asked]
     return tuple(
         Contribution(
-            level, w / sum(weights), random_.random() * (level == source), random_.random()
+            other, w / sum(weights), random_.random() * (other == source), random_.random()
         )
-        for level, w in zip(asked, weights, strict=True)
+        for other, w in zip(asked, weights, strict=True)
     )
 
 

@@ -14,8 +14,8 @@ from ..server.session import Session
 from ..server.sessions import Sessions
 from ..targets.catalogue import bundled
 from . import charts, settings, texts
-from .charts import DECODER_NAMES
 from .examples import Example, stand_in
+from .names import DECODER_NAMES
 from .uploads import read_image
 from .view import Views
 

@@ -11,14 +11,15 @@ from pathlib import Path
 import gradio as gr
 from PIL import Image
 
-from .inspector import ASSETS
+from .inspector import asset, drawn
+from .names import ASSETS
 
 EXAMPLES = ASSETS / "examples"
 
 THUMB = (184, 138)
 
 NEAR = {"menu": "receipt", "line": "bar", "pie": "bar"}
-"""The kind that stands in for one which the gallery has once."""
+"""The kind of picture that stands in where the gallery has only one of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def load_examples(folder: Path = EXAMPLES) -> list[Example]:
         return []
     found = []
     for item in json.loads(listing.read_text(encoding="utf-8")):
-        questions = dict.fromkeys(q for talk in item["conversations"] for q in talk)
+        questions = dict.fromkeys(q for asked in item["conversations"] for q in asked)
         path, kind = folder / item["file"], item.get("kind", "")
         found.append(Example(path, item["title"], item["alt"], tuple(questions), kind))
     return found
@@ -73,10 +74,5 @@ def picker(examples: list[Example]) -> gr.HTML:
         {"title": e.title, "alt": e.alt, "questions": e.questions, "thumb": thumbnail(e.path)}
         for e in examples
     ]
-    return gr.HTML(
-        json.dumps(value),
-        html_template='<div class="rc-picker"></div>',
-        js_on_load=(ASSETS / "picker.js").read_text(encoding="utf-8"),
-        apply_default_css=False,
-        elem_id="examples",
-    )
+    page = '<div class="rc-picker"></div>'
+    return drawn("examples", page, asset("picker.js"), json.dumps(value))

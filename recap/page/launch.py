@@ -25,7 +25,7 @@ from . import uploads
 from .environment import VARIABLES, Settings
 from .examples import load_examples
 from .http_gate import Gate, input_counts, routes
-from .inspector import ASSETS, style
+from .inspector import asset, style
 from .layout import build
 from .upload_budget import UploadBudget
 
@@ -168,7 +168,7 @@ def serve(
         theme=theme(),
         css=style(),
         head=POLICY,
-        js=(ASSETS / "page.js").read_text(encoding="utf-8"),
+        js=asset("page.js"),
         footer_links=["api"],
         run_history=False,
         allowed_paths=[str(Path(settings.examples).resolve())],

@@ -1,4 +1,4 @@
-"""The page: its parts and which event calls what. What the events do stands in `handlers`."""
+"""The page: its components, and which event calls which method of `handlers`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..drafters import DECODERS
 from ..server.model_loader import ModelLoader
 from ..server.sessions import Sessions
 from . import api, settings, texts
-from .charts import DECODER_NAMES
 from .examples import Example, picker
 from .handlers import Handlers
 from .inspector import camera, inspector, live
-from .record import recorded
+from .names import DECODER_NAMES
+from .record import recorded_trace
 
 IMAGE_TYPES = ["image"]
 
@@ -42,12 +42,12 @@ def build(
             with gr.Column(scale=5, min_width=340, elem_id="left"):
                 chat_column(p, model=loader.name)
             with gr.Column(scale=8, min_width=340, elem_id="right"):
-                p.trace = inspector(recorded())
+                p.trace = inspector(recorded_trace())
         with gr.Row(equal_height=False, elem_id="results-row"):
             with gr.Column(scale=5, min_width=340):
                 compare_column(p)
             with gr.Column(scale=8, min_width=340):
-                gr.HTML("<h2>Memory against Token Recycling</h2>", apply_default_css=False)
+                gr.HTML("<h2>Where the right guesses came from</h2>", apply_default_css=False)
                 gr.HTML(texts.MEMORY_WORDS, apply_default_css=False)
                 p.levels = plot("levels")
                 p.levels_all = plot("levels-all")
@@ -68,19 +68,18 @@ def build(
 
 
 def compare_column(p: SimpleNamespace) -> None:
-    """The table of the last turn, and which decoders make it."""
+    """The table of the last turn, and which decoders it holds."""
     gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
     p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
     p.chosen = gr.CheckboxGroup(
         [(DECODER_NAMES[name], name) for name in DECODERS],
         value=list(DECODERS),
         label="Decoders to compare",
-        info="Those that have not made the answer run after it, on the same turn.",
+        info="They run after the answer, on the same turn.",
         elem_id="chosen",
     )
-    p.anew = gr.Button(
-        "Compare now: run them all again, in another order", size="sm", elem_id="anew"
-    )
+    compare = "Compare now: run them all again, in another order"
+    p.compare = gr.Button(compare, size="sm", elem_id="compare")
     p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
     gr.HTML(texts.ECHO, apply_default_css=False)
 
@@ -93,7 +92,7 @@ def plot(name: str) -> gr.Plot:
 
 
 def chat_column(p: SimpleNamespace, *, model: str) -> None:
-    """Chat, text box, phase line and the choice of decoder."""
+    """Chat, text box, status line and the choice of decoder."""
     p.chat = gr.Chatbot(
         height=440,
         show_label=False,
@@ -115,7 +114,7 @@ def chat_column(p: SimpleNamespace, *, model: str) -> None:
         max_plain_text_length=8000,
     )
     p.status = gr.HTML(texts.status(""), elem_id="status", apply_default_css=False)
-    p.room = gr.HTML("", elem_id="room", apply_default_css=False)
+    p.room = gr.HTML("", elem_id="context", apply_default_css=False)
     with gr.Row(elem_id="choices"):
         p.decoder = gr.Radio(
             [(DECODER_NAMES[name], name) for name in DECODERS],
@@ -133,13 +132,14 @@ def chat_column(p: SimpleNamespace, *, model: str) -> None:
 def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     """Connect the events. Answers and comparisons of several sessions may run side by side."""
     api.endpoints(handlers)  # first: it takes the names
+    decoder_in = [p.decoder, p.state, *p.settings]
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     engine = {**quiet, "concurrency_limit": None, "concurrency_id": "engine"}
     # "multiple": the next question may come before the page has seen the last comparison end
     often = {**engine, "trigger_mode": "multiple"}
-    chat_in = [p.box, p.decoder, p.state, *p.settings]
+    chat_in = [p.box, *decoder_in]
     begin_out = [p.box, p.chat, p.state, p.status, p.results]
-    beside = [p.live, p.status, p.results]  # all that changes while a decoder runs
+    during = [p.live, p.status, p.results]  # all that changes while a decoder runs
     turn_out = [p.trace, p.live, p.results, p.room]
     everything = [*turn_out, p.levels, p.levels_all, p.speed, p.accepted, p.warming]
     back_out = [*everything, p.chat, p.box, p.status]
@@ -147,18 +147,17 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     demo.load(handlers.wait_ready, None, [p.model, p.status, p.room, p.notes], **quiet)
     demo.unload(handlers.leave)
     gr.Timer(STAY_S).tick(handlers.stay, None, None, queue=False, **quiet)
-    redo_in = [p.decoder, p.state, *p.settings]
     asked = [
         p.box.submit(handlers.ask, chat_in, begin_out, **engine),
-        p.chat.retry(handlers.retry, redo_in, begin_out, **engine),
+        p.chat.retry(handlers.retry, decoder_in, begin_out, **engine),
     ]
     if p.picker is not None:
         p.picker.pick(handlers.pick, p.state, back_out, **quiet)
         asked.append(p.picker.ask(handlers.ask_chip, chat_in, begin_out, **often))
     for event in asked:
-        answered = event.then(handlers.answer, p.state, beside, **often)
+        answered = event.then(handlers.answer, p.state, during, **often)
         shown = answered.then(handlers.show, p.state, [*turn_out, p.chat, p.status, p.box], **often)
-        ran = shown.then(handlers.compare, [p.state, p.chosen], beside, **often)
+        ran = shown.then(handlers.compare, [p.state, p.chosen], during, **often)
         ran.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.box.stop(handlers.stop, p.state, None, queue=False, **quiet)
     p.camera.photo(handlers.photo, p.box, p.box, **quiet)
@@ -167,8 +166,8 @@ def wire(demo: gr.Blocks, p: SimpleNamespace, handlers: Handlers) -> None:
     for event in (p.clear.click, p.chat.clear):
         event(handlers.clear, p.state, back_out, **quiet)
     for event in (
-        p.anew.click(handlers.compare_again, [p.state, p.chosen], beside, **engine),
-        p.again.click(handlers.compare_settings, [p.state, *p.settings], beside, **engine),
+        p.compare.click(handlers.compare_again, [p.state, p.chosen], during, **engine),
+        p.again.click(handlers.compare_settings, [p.state, *p.settings], during, **engine),
     ):
         event.then(handlers.compared, p.state, [*everything, p.status], **often)
     p.needs.click(handlers.needs_image, p.state, [p.trace, p.status], **often)

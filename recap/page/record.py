@@ -1,7 +1,7 @@
 """The recorded trace that the page shows at its first paint: `python -m recap.page.record`.
 
 Asks the model one question about the first example, with every decoder, and writes
-assets/traces/first.ndjson. Run it again whenever the demo model or the trace's form changes.
+assets/traces/first.ndjson. Run it again whenever the demo model or the trace's format changes.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ..server.session import Session, TurnRecord
 from ..targets import load_target
 from ..trace import dumps
 from .examples import EXAMPLES, Example, load_examples, stand_in
-from .inspector import ASSETS
+from .names import ASSETS
 from .uploads import read_image
 
 RECORDED = ASSETS / "traces" / "first.ndjson"
 
 
-def recorded() -> str:
+def recorded_trace() -> str:
     """The recorded trace, empty if there is none."""
     return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else ""
 
 
 def record(session: Session, question: str, example: Example, *, max_new_tokens: int) -> str:
-    """Answer and compare -> the trace; its starts say which question about which example was recorded."""
+    """Answer and compare -> the trace, whose start lines name the question and the example."""
     paths = [str(example.path)]
     record = TurnRecord(question, tuple(paths), "recap", max_new_tokens)
     actions.answer(session, record, read_image).result()
     actions.compare(session).result()
     if (other := stand_in(example.path, load_examples(EXAMPLES))) is not None:
         actions.swap_image(session, read_image(other.path), other.title).result()
-    lines, said = [], {"recorded": f"“{question}” ({example.title})"}
+    lines, recorded = [], {"recorded": f"“{question}” ({example.title})"}
     for line in record.trace.splitlines():
         data = json.loads(line)
-        lines.append(dumps(data | said) if data["type"] == "start" else line)
+        lines.append(dumps(data | recorded) if data["type"] == "start" else line)
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Words and small tables of the page, as HTML. Whatever comes from a model or a person is escaped."""
+"""Texts and small tables of the page, as HTML. Whatever comes from a model or a person is escaped."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..server.session import Session, TurnRecord
 from ..targets import images
 from ..targets.base import Target
 from ..trace import Turn
-from .charts import DECODER_NAMES
+from .names import DECODER_NAMES
 
 HEADER = """
 <header class="rc-head">
   <h1>Recap</h1>
-  <p>A vision-language model answers, and you see how: each <dfn>pass</dfn> of the model checks a whole tree of
+  <p>A vision-language model answers, and you see how: each <dfn>step</dfn> of the model checks a whole tree of
   guessed tokens at once and keeps the branch that it would have written itself. The guesses are recalled from its
   own earlier predictions; the text stays the same.</p>
 </header>
 """
 
 _LIMITS = """
-<p><strong>The model here is the embedded demo model</strong>, a few million parameters, trained on drawn images
+<p><strong>The model here is the {name}</strong>, a few million parameters, trained on drawn images
 only. It knows simple scenes (shapes, colours, places, counts), signs, receipts and menus, tables, and bar, line and
 pie charts, in English. Asked whether something is there or how many of a kind there are, it lists what it sees; asked
 about what is not there, it makes something up. It was taught in short conversations and loses the thread in long
@@ -31,66 +31,66 @@ model.</p>
 """
 
 _LINE = """
-<div class="rc-knows"><strong>Demo model</strong>, trained on drawn images alone: simple scenes, signs, receipts, menus,
+<div class="rc-knows"><strong>{name}</strong>, trained on drawn images alone: simple scenes, signs, receipts, menus,
 tables, bar, line and pie charts, in English. No photographs, and it may be wrong.</div>
 """
 
 # By the names of the models that the repository brings along.
 DEMO_LIMITS = {
-    "demo": _LIMITS,
-    "demo-llava": _LIMITS.replace("embedded demo model", "demo model's LLaVA-NeXT twin")
+    "demo": _LIMITS.format(name="embedded demo model"),
+    "demo-llava": _LIMITS.format(name="LLaVA demo model")
     + "<p>It reads prices and the words on signs less well than the demo model itself.</p>\n",
 }
 DEMO_LINES = {
-    "demo": _LINE,
-    "demo-llava": _LINE.replace("Demo model", "LLaVA-NeXT twin of the demo model"),
+    "demo": _LINE.format(name="Demo model"),
+    "demo-llava": _LINE.format(name="LLaVA demo model"),
 }
 
-MEMORY_WORDS = """
-<dl class="rc-words">
-  <div><dt>look-up</dt><dd>a place in a tree where a memory level was asked which token comes next</dd></div>
-  <div><dt>hit</dt><dd>a look-up to which that level had an answer</dd></div>
-  <div><dt>accepted hit</dt><dd>a hit with a token that stood in the tree and that the model then confirmed</dd></div>
-</dl>
-"""
 
-WORDS = """
-<details class="rc-glossary"><summary>Words on this page</summary>
-<dl class="rc-words">
-  <div><dt>token</dt><dd>the piece of text a model writes at a time: a word, a part of one, or a sign</dd></div>
-  <div><dt>pass</dt><dd>one run of the model over some tokens at once; plain decoding needs one pass for every token</dd></div>
-  <div><dt>draft</dt><dd>tokens that are guessed before a pass, so that it can check several at once</dd></div>
-  <div><dt>tree</dt><dd>the draft of one pass: each branch is one way in which the text may go on</dd></div>
-  <div><dt>row</dt><dd>a place in a pass: every token of the tree takes one, and so does the last confirmed token, its root</dd></div>
-  <div><dt>budget</dt><dd>the most drafted tokens in one pass; more of them catch more and make the pass slower</dd></div>
-  <div><dt>accepted</dt><dd>drafted tokens that are what the model itself would have written next, in order from the root</dd></div>
-  <div><dt>entropy</dt><dd>how evenly a stored prediction is spread over its tokens, in % of the most; confidence is the rest to 1</dd></div>
-  <div><dt>key</dt><dd>the last one, two or three tokens, under which a memory keeps what the model predicted after them</dd></div>
-  <div><dt>lookup</dt><dd>what followed the longest earlier match of the text's end, in the prompt or in the answer</dd></div>
-  <div><dt>runner-up</dt><dd>a token that was likely one place earlier and did not come there</dd></div>
-  <div><dt>prompt</dt><dd>everything the model reads before it answers: the image, the question, and what came before</dd></div>
-  <div><dt>context</dt><dd>the most tokens that prompt and answer can have together</dd></div>
-</dl></details>
-"""
+def glossary(words: dict[str, str]) -> str:
+    """A list of words and what they mean."""
+    entries = (f"<div><dt>{word}</dt><dd>{meaning}</dd></div>" for word, meaning in words.items())
+    return f'<dl class="rc-words">{"".join(entries)}</dl>'
+
+
+MEMORY_WORDS = glossary({
+    "look-up": "a place in a tree where a source was asked which token comes next",
+    "hit": "a look-up that the source had an answer to",
+    "accepted hit": "a hit with a token that stood in the tree and that the model then confirmed",
+})  # fmt: skip
+
+WORDS = glossary({
+    "token": "the piece of text that a model writes at a time: a word, a part of one, or a sign",
+    "step": "one run of the model over several tokens at once; one token at a time needs a step for each",
+    "guess": "a token that is proposed before a step, so that the step can check several at once",
+    "tree": "the guesses of one step: each branch is one way in which the text may go on",
+    "accepted": "guesses that are what the model itself would have written next, from the last confirmed token on",
+    "memory": "what the model predicted earlier after the same one, two or three tokens",
+    "lookup": "what followed the longest earlier match of the text's end, in the prompt or in the answer",
+    "second choice": "a token that was likely one place earlier and was not chosen there",
+    "entropy": "how evenly a stored prediction is spread over its tokens, in % of the most; confidence is the rest to 1",
+    "prompt": "everything the model reads before it answers: the image, the question, and what came before",
+    "context": "the most tokens that prompt and answer can have together",
+})  # fmt: skip
+WORDS = f'<details class="rc-glossary"><summary>Words on this page</summary>{WORDS}</details>'
 
 BRIEF_S = 0.3
 """Decoding that took less says little about speed."""
 
 KNOWS = "Pick an example above, or upload an image, and ask."
 
-
 ECHO = '<p class="rc-echo rc-soft" aria-hidden="true"></p>'
-"""Where the status line is shown once more, beside buttons that stand far below it (assets/page.js)."""
+"""Where assets/page.js repeats the status line, next to buttons that stand far below it."""
 
 
 def status(text: str, kind: str = "") -> str:
-    """The phase line. kind "" while work goes on, "done" or "error" at its end (then it is spoken)."""
+    """The status line. kind: "" during work, "done" or "error" at its end (a screen reader then speaks it)."""
     role = ' role="status"' if kind else ""
     return f'<div class="rc-status {kind}"{role}>{escape(text)}</div>'
 
 
 def model_line(target: Target, seconds: float, note: str = "") -> str:
-    """One line on what answers here; `note` stands before it, where something else should."""
+    """One line on the model that answers; `note` stands before it if it is not the one that was asked for."""
     before = status(note, kind="error") if note else ""
     parts = [
         target.name,
@@ -106,7 +106,7 @@ def model_line(target: Target, seconds: float, note: str = "") -> str:
 
 
 def hardware(device: str) -> str:
-    """What computes: a GPU's name, or the CPU threads in use."""
+    """The device in words: a GPU's name, or the CPU threads in use."""
     import torch
 
     if device.startswith("cuda"):
@@ -115,7 +115,7 @@ def hardware(device: str) -> str:
 
 
 def measured(turn: Turn, *, n: str) -> str:
-    """What stands under every chart."""
+    """What every chart says it was measured on."""
     return f"n = {n}; {turn.model}; {hardware(turn.device)}; {turn.dtype}; greedy"
 
 
@@ -139,20 +139,20 @@ def verbatim(text: str) -> list[dict[str, str]]:
 
 
 def room(target: Target, used: int, longest: int) -> str:
-    """How much of the context is left, before it runs out, and how large an image may be."""
+    """How much of the context is left, and how large an image may be."""
     left = max(0, target.max_context - used)
-    said = f"{used:,} of {target.max_context:,} tokens of the context are in use"
+    text = f"{used:,} of {target.max_context:,} tokens of the context are in use"
     if left < 8:
-        said += ": start a new chat to go on"
+        text += ": start a new chat to go on"
     elif left < 2 * longest:
-        said += f": question and answer together can have {left:,} more, then start a new chat"
+        text += f": question and answer together can have {left:,} more, then start a new chat"
     else:
-        said += f"; an answer can have {longest:,}"
+        text += f"; an answer can have {longest:,}"
     files = ""
     if target.sees_images:
         most = images.limits()
         files = f" Images: {most.bytes / 1e6:.0f} MB and {most.pixels / 1e6:.0f} million pixels at most."
-    return f'<p class="rc-room rc-soft" data-left="{left}">{said}.{files}</p>'
+    return f'<p class="rc-context rc-soft" data-left="{left}">{text}.{files}</p>'
 
 
 def identical_line(record: TurnRecord) -> str:
@@ -167,14 +167,14 @@ def identical_line(record: TurnRecord) -> str:
     for decoder, turn in runs.items():
         place = first_difference(turn.token_ids[:limit], reference.token_ids[:limit])
         if place is not None:
-            gap = record.divergences.get(decoder, Divergence(place + 1))
-            wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(gap)}")
+            found = record.divergences.get(decoder, Divergence(place + 1))
+            wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(found)}")
     if not wrong:
         return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({len(runs)} runs, token for token)</p>'
     rounding = ""
     if reference.dtype != "float32":
         rounding = (
-            " Passes of other sizes round differently in this dtype, and near ties can tip over."
+            " Steps of other sizes round differently in this dtype, which can decide near ties."
         )
     return (
         f'<p class="rc-same rc-no"><strong>identical output: no</strong> ({escape("; ".join(wrong))}; '
@@ -182,20 +182,20 @@ def identical_line(record: TurnRecord) -> str:
     )
 
 
-def differs(gap: Divergence) -> str:
+def differs(found: Divergence) -> str:
     """The first difference in words.
 
     >>> differs(Divergence(37, 0.0021))
     'first difference at token 37, margin 0.0021 between the two logits'
     """
-    said = f"first difference at token {gap.place}"
-    if gap.logits is None:
-        return said
-    return f"{said}, margin {gap.logits:.2g} between the two logits"
+    place = f"first difference at token {found.place}"
+    if found.logits is None:
+        return place
+    return f"{place}, margin {found.logits:.2g} between the two logits"
 
 
 def table_or_nothing(session: Session | None, running: str = "") -> str:
-    """The last turn's table, or what stands there before the first answer."""
+    """The last turn's table, or the sentence in its place before the first answer."""
     if session is None or not session.turns:
         return nothing()
     now = f'<p class="rc-soft rc-wait">now: {escape(running)}</p>' if running else ""
@@ -203,7 +203,7 @@ def table_or_nothing(session: Session | None, running: str = "") -> str:
 
 
 def results_table(record: TurnRecord) -> str:
-    """decoder | tokens | passes | tokens per pass | tokens/s, and the honest sentence under it."""
+    """decoder | tokens | steps | tokens per step | tokens/s, and what can be concluded from it."""
     plain = record.runs.get("autoregressive")
     runs = shown_runs(record)
     rows = []
@@ -221,7 +221,7 @@ def results_table(record: TurnRecord) -> str:
         )
     head = "".join(
         f"<th scope='col'>{h}</th>"
-        for h in ("decoder", "tokens", "passes", "tokens a pass", "tokens/s", "speed")
+        for h in ("decoder", "tokens", "steps", "tokens per step", "tokens/s", "speed")
     )
     return (
         f'<table class="rc-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
@@ -230,7 +230,7 @@ def results_table(record: TurnRecord) -> str:
 
 
 def order_line(record: TurnRecord) -> str:
-    """How the figures were made."""
+    """How the figures were measured."""
     if len(record.order) < 2:
         return ""
     names = ", ".join(DECODER_NAMES[name] for name in record.order if name in DECODER_NAMES)
@@ -252,30 +252,30 @@ def tracing_line(record: TurnRecord) -> str:
 
 
 def verdict(record: TurnRecord) -> str:
-    """One plain sentence on who was faster in this turn; says so when Recap loses."""
+    """One plain sentence on which decoder was fastest in this turn, Recap or not."""
     runs = {k: t for k, t in record.runs.items() if t.passes and k in DECODER_NAMES}
     recap, table = runs.get("recap"), runs.get("token_recycling")
     if recap is None or table is None:
         return ""
     fastest = max(runs, key=lambda name: runs[name].tokens_per_s)
-    passes = (
-        f"Recap needed {recap.passes} passes, Token Recycling {table.passes}."
+    steps = (
+        f"Recap needed {recap.passes} steps, Token Recycling {table.passes}."
         if recap.passes != table.passes
-        else f"Recap and Token Recycling both needed {recap.passes} passes."
+        else f"Recap and Token Recycling both needed {recap.passes} steps."
     )
     brief = ""
     if recap.decode_s < BRIEF_S:
-        brief = " One run each, and a short one: another run may well turn the order of the speeds."
+        brief = " One short run each: another run may well reverse the order of the speeds."
     if fastest == "recap":
-        return f'<p class="rc-soft">{passes} Recap was the fastest in this turn.{brief}</p>'
+        return f'<p class="rc-soft">{steps} Recap was the fastest in this turn.{brief}</p>'
     return (
-        f'<p class="rc-soft">{passes} On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: '
+        f'<p class="rc-soft">{steps} On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: '
         f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}.{brief}</p>"
     )
 
 
 def waiting() -> str:
-    """In place of the table while an answer is being made."""
+    """In place of the table during an answer."""
     return '<p class="rc-soft rc-wait">The other decoders run on this turn as soon as the answer is done.</p>'
 
 
@@ -285,6 +285,6 @@ def nothing() -> str:
 
 
 def notes(target: Target, *more: str) -> str:
-    """What the target's loader changed for losslessness, and more sentences, as a list."""
+    """`more` sentences, and what the target's loader changed for losslessness, as a list."""
     items = "".join(f"<li>{escape(note)}</li>" for note in (*more, *target.notes) if note)
     return f"<ul class='rc-notes'>{items}</ul>" if items else ""

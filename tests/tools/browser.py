@@ -6,6 +6,7 @@ Every page fails its test on a console error, a page error, or a request to anot
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -136,7 +137,7 @@ class Person:
 
     def place(self) -> tuple[int, int]:
         """(step shown, steps), from 1."""
-        shown, of = self.page.locator(".rt-place").inner_text().split("/")
+        shown, of = self.page.locator(".rt-position").inner_text().split("/")
         return int(shown), int(of)
 
     def until(
@@ -164,8 +165,17 @@ class Person:
         self.send()
         self.until(lambda: len(self.answers) == before + 1, "an answer to begin")
         self.page.locator("#status .rc-status.done").wait_for(timeout=60_000)
-        self.until(lambda: "tokens a pass" in self.status, "the figures of the answer")
+        self.answered()
         return self.answers[-1]
+
+    def answered(self, answers: int = 0) -> None:
+        """Wait until the last answer is complete, and at least so many answers are there."""
+
+        def there() -> bool:
+            figures = re.search("tokens (per step|a pass), [0-9]+ tokens/s [(]", self.status)
+            return bool(figures) and len(self.answers) >= answers
+
+        self.until(there, "the figures of the answer")
 
     def pick(self, index: int) -> None:
         """Pick an example; its image and first question are then in the box."""

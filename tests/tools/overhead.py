@@ -28,8 +28,8 @@ from recap.conversation import Conversation
 from recap.drafters import Drafter, make_drafter
 from recap.engine import Answer, stream
 from recap.page import launch
-from recap.page.charts import DECODER_NAMES
 from recap.page.examples import Example, load_examples
+from recap.page.names import DECODER_NAMES
 from recap.page.uploads import read_image
 from recap.server import run as server_run
 from recap.server.model_loader import ModelLoader

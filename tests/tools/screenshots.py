@@ -20,8 +20,8 @@ VIEWS: dict[str, dict[str, Any]] = {
     "page-narrow": {"viewport": {"width": 390, "height": 844}, "has_touch": True},
 }
 BEST = """() => {
-  const grown = [...document.querySelectorAll(".rt-step")].map((bar) => Number(bar.style.getPropertyValue("--grown")));
-  return grown.indexOf(Math.max(...grown));
+  const tokens = [...document.querySelectorAll(".rt-step")].map((bar) => Number(bar.style.getPropertyValue("--tokens")));
+  return tokens.indexOf(Math.max(...tokens));
 }"""
 
 
