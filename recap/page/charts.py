@@ -80,7 +80,7 @@ def speed_chart(paces: dict[str, tuple[list[float], list[int]]], *, measured: st
             line={"color": look["colour"], "dash": look["dash"], "width": 2.5},
             hovertemplate="%{y} tokens after %{x:.2f} s<extra>%{fullData.name}</extra>",
         )
-    figure.update_xaxes(title="decoding time, seconds (without the prompt)", rangemode="tozero")
+    figure.update_xaxes(title="decoding time, seconds, without prompt", rangemode="tozero")
     figure.update_yaxes(title="tokens of the answer", rangemode="tozero")
     return finish(figure, title="Tokens against time, this turn", measured=measured)
 
@@ -110,7 +110,7 @@ def accepted_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
             hovertemplate="%{y:.0f} % of steps added %{x}<extra>%{fullData.name}</extra>",
         )
     figure.update_layout(barmode="group")
-    figure.update_xaxes(title="tokens that a step added (1: the model's own alone)", dtick=1)
+    figure.update_xaxes(title="tokens that a step added (1: no guess)", dtick=1)
     figure.update_yaxes(title="% of steps")
     return finish(figure, title="Tokens per step, this conversation", measured=measured)
 
