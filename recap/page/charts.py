@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..server.session import TurnRecord
-from ..trace import SOURCES as RECAP_SOURCES
-from ..trace import SourceCount
+from ..trace import SourceCount, add_counts
 from .names import DECODERS, SOURCES
 
 
@@ -18,12 +18,9 @@ def level_counts(turns: list[TurnRecord]) -> list[tuple[str, SourceCount]]:
     """Recap's sources, then Token Recycling's table, summed over the turns in which these decoders ran."""
     total: dict[str, SourceCount] = {}
     for record in turns:
-        for decoder, sources in (("recap", RECAP_SOURCES), ("token_recycling", ("table",))):
-            if decoder in record.runs:
-                counted = record.runs[decoder].sources
-                for name in sources:
-                    total[name] = total.get(name, SourceCount()) + counted.get(name, SourceCount())
-    return list(total.items())
+        for decoder in record.runs.keys() & {"recap", "token_recycling"}:
+            total = add_counts(total, record.runs[decoder].sources)
+    return [(name, total[name]) for name in SOURCES if name in total]
 
 
 def levels_chart(turns: list[TurnRecord], *, measured: str, title: str) -> go.Figure:
@@ -69,20 +66,29 @@ def speed_chart(paces: dict[str, tuple[list[float], list[int]]], *, measured: st
     paces: decoder -> (seconds, tokens) after each step.
     """
     figure = go.Figure()
+    rerun = {**DECODERS["recap"], "name": "Recap, new settings", "dash": "longdash"}
     for decoder, (seconds, tokens) in paces.items():
-        rerun = {**DECODERS["recap"], "name": "Recap, new settings", "dash": "longdash"}
-        look = DECODERS.get(decoder, rerun)
-        figure.add_scatter(
-            x=seconds,
-            y=tokens,
-            name=look["name"],
-            mode="lines",
-            line={"color": look["colour"], "dash": look["dash"], "width": 2.5},
-            hovertemplate="%{y} tokens after %{x:.2f} s<extra>%{fullData.name}</extra>",
-        )
+        look, hover = DECODERS.get(decoder, rerun), "%{y} tokens after %{x:.2f} s"
+        add_line(figure, look, seconds, tokens, hover, dash=look["dash"], width=2.5)
     figure.update_xaxes(title="decoding time, seconds, without prompt", rangemode="tozero")
     figure.update_yaxes(title="tokens of the answer", rangemode="tozero")
     return finish(figure, title="Tokens against time, this turn", measured=measured)
+
+
+def add_line(
+    figure: go.Figure, look: dict[str, str], x: list[float], y: list[float], hover: str, **line: Any
+) -> None:
+    """Add a line, with markers if the look has a shape; `line` is its style."""
+    shape = look.get("shape")
+    figure.add_scatter(
+        x=x,
+        y=y,
+        name=look["name"],
+        mode="lines+markers" if shape else "lines",
+        line={"color": look["colour"], **line},
+        marker={"size": 8, "symbol": shape} if shape else None,
+        hovertemplate=hover + "<extra>%{fullData.name}</extra>",
+    )
 
 
 def accepted_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
@@ -96,9 +102,9 @@ def accepted_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
     figure = go.Figure()
     lengths = range(1, 1 + max((max(steps) for steps in added.values() if steps), default=1))
     for decoder, look in DECODERS.items():
-        if decoder not in added:
+        steps = added.get(decoder)
+        if steps is None:
             continue
-        steps = added[decoder]
         figure.add_bar(
             x=list(lengths),
             y=[100 * steps.count(n) / max(1, len(steps)) for n in lengths],
@@ -120,21 +126,15 @@ def warming_chart(turns: list[TurnRecord], *, measured: str) -> go.Figure:
     figure = go.Figure()
     for source, look in SOURCES.items():
         decoder = "token_recycling" if source == "table" else "recap"
-        points = []
+        numbers, shares = [], []
         for number, record in enumerate(turns, start=1):
             count = record.runs[decoder].sources.get(source) if decoder in record.runs else None
             if count is not None and count.lookups:
-                points.append((number, 100 * count.hits / count.lookups))
-        if points:
-            figure.add_scatter(
-                x=[turn for turn, _ in points],
-                y=[share for _, share in points],
-                name=look["name"],
-                mode="lines+markers",
-                line={"color": look["colour"], "width": 2},
-                marker={"size": 8, "symbol": look["shape"]},
-                hovertemplate="turn %{x}: %{y:.0f} % of look-ups hit<extra>%{fullData.name}</extra>",
-            )
+                numbers.append(number)
+                shares.append(100 * count.hits / count.lookups)
+        if numbers:
+            hover = "turn %{x}: %{y:.0f} % of look-ups hit"
+            add_line(figure, look, numbers, shares, hover, width=2)
     figure.update_xaxes(title="turn", dtick=1)
     figure.update_yaxes(title="hits, % of look-ups", range=[0, 104])
     return finish(figure, title="Hit rate, turn by turn", measured=measured)

@@ -51,11 +51,9 @@ def stand_in(path: str | Path, examples: list[Example]) -> Example | None:
     the first other one; None if there is none."""
     shown = Path(path).read_bytes()
     own = next((e for e in examples if e.path.read_bytes() == shown), None)
+    kinds = (own.kind, NEAR.get(own.kind)) if own is not None and own.kind else ()
     others = [e for e in examples if e is not own]
-    kind = own.kind if own is not None else ""
-    alike = [e for e in others if kind and e.kind == kind]
-    near = [e for e in others if kind and e.kind == NEAR.get(kind)]
-    return next(iter(alike or near or others), None)
+    return min(others, key=lambda e: kinds.index(e.kind) if e.kind in kinds else 2, default=None)
 
 
 def thumbnail(path: Path) -> str:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import gradio as gr
 
-from ..drafters import DECODERS
 from ..server.model_loader import ModelLoader
 from ..server.sessions import Sessions
 from . import api, settings, texts
@@ -16,7 +15,7 @@ from .inspector import camera, inspector, live
 from .names import DECODER_NAMES
 from .record import recorded_trace
 
-IMAGE_TYPES = ["image"]
+CHOICES = [(name, key) for key, name in DECODER_NAMES.items()]
 
 STAY_S = 15.0
 """How often the page says that it is there: after a cut of its connection nothing else does."""
@@ -33,10 +32,10 @@ def build(
         p.live = live()
         with gr.Row(equal_height=False, elem_id="head"):
             with gr.Column(scale=8, min_width=340):
-                gr.HTML(texts.HEADER, apply_default_css=False)
+                html(texts.HEADER)
             with gr.Column(scale=5, min_width=340):
                 loading = texts.status(f"loading the model “{loader.name}”")
-                p.model = gr.HTML(loading, elem_id="model", apply_default_css=False)
+                p.model = html(loading, "model")
         p.picker = picker(examples) if examples else None
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=5, min_width=340, elem_id="left"):
@@ -47,8 +46,8 @@ def build(
             with gr.Column(scale=5, min_width=340):
                 compare_column(p)
             with gr.Column(scale=8, min_width=340):
-                gr.HTML("<h2>Where the right guesses came from</h2>", apply_default_css=False)
-                gr.HTML(texts.MEMORY_WORDS, apply_default_css=False)
+                html("<h2>Where the right guesses came from</h2>")
+                html(texts.MEMORY_WORDS)
                 p.levels = plot("levels")
                 p.levels_all = plot("levels-all")
         with gr.Row(equal_height=False, elem_id="more"):
@@ -60,44 +59,46 @@ def build(
             with gr.Row():
                 p.again = gr.Button("Run the last turn again with these settings", size="sm")
                 p.forget = gr.Button("Empty all memories of this page", size="sm")
-            gr.HTML(texts.ECHO, apply_default_css=False)
-        gr.HTML(texts.WORDS, apply_default_css=False, elem_id="words")
-        p.notes = gr.HTML("", elem_id="notes", apply_default_css=False)
+            html(texts.ECHO)
+        html(texts.WORDS, "words")
+        p.notes = html("", "notes")
         wire(demo, p, handlers)
     return demo
 
 
-def compare_column(p: SimpleNamespace) -> None:
-    """The table of the last turn, and which decoders it holds."""
-    gr.HTML("<h2>This turn, decoded in several ways</h2>", apply_default_css=False)
-    p.results = gr.HTML(texts.nothing(), elem_id="results", apply_default_css=False)
-    p.chosen = gr.CheckboxGroup(
-        [(DECODER_NAMES[name], name) for name in DECODERS],
-        value=list(DECODERS),
-        label="Decoders to compare",
-        info="They run after the answer, on the same turn.",
-        elem_id="chosen",
-    )
-    compare = "Compare now: run them all again, in another order"
-    p.compare = gr.Button(compare, size="sm", elem_id="compare")
-    p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
-    gr.HTML(texts.ECHO, apply_default_css=False)
+def html(value: str = "", elem_id: str | None = None) -> gr.HTML:
+    """A piece of the page in its own style."""
+    return gr.HTML(value, elem_id=elem_id, apply_default_css=False)
 
 
 def plot(name: str) -> gr.Plot:
     """A chart that appears when the handlers fill it."""
-    return gr.Plot(
-        show_label=False, container=False, visible=False, elem_id=name, elem_classes="rc-plot"
+    hidden = {"show_label": False, "container": False, "visible": False}
+    return gr.Plot(elem_id=name, elem_classes="rc-plot", **hidden)
+
+
+def compare_column(p: SimpleNamespace) -> None:
+    """The table of the last turn, and which decoders it holds."""
+    html("<h2>This turn, decoded in several ways</h2>")
+    p.results = html(texts.nothing(), "results")
+    info = "They run after the answer, on the same turn."
+    p.chosen = gr.CheckboxGroup(
+        CHOICES, value=list(DECODER_NAMES), label="Decoders to compare", info=info, elem_id="chosen"
     )
+    compare = "Compare now: run them all again, in another order"
+    p.compare = gr.Button(compare, size="sm", elem_id="compare")
+    p.needs = gr.Button("Which tokens need the image?", size="sm", elem_id="needs")
+    html(texts.ECHO)
 
 
 def chat_column(p: SimpleNamespace, *, model: str) -> None:
     """Chat, text box, status line and the choice of decoder."""
+    limits = f"{texts.DEMO_LIMITS.get(model, '')}<p>{texts.KNOWS}</p>"
     p.chat = gr.Chatbot(
         height=440,
         show_label=False,
         elem_id="chat",
-        placeholder=f"<div class='rc-placeholder'>{texts.DEMO_LIMITS.get(model, '')}<p>{texts.KNOWS}</p></div>",
+        placeholder=f"<div class='rc-placeholder'>{limits}</div>",
         layout="bubble",
         buttons=["copy"],
     )
@@ -105,7 +106,7 @@ def chat_column(p: SimpleNamespace, *, model: str) -> None:
         show_label=False,
         label="Question",
         placeholder="Ask about the image; paste or attach one here",
-        file_types=IMAGE_TYPES,
+        file_types=["image"],
         file_count="multiple",
         sources=["upload"],
         submit_btn=True,
@@ -113,16 +114,10 @@ def chat_column(p: SimpleNamespace, *, model: str) -> None:
         elem_id="box",
         max_plain_text_length=8000,
     )
-    p.status = gr.HTML(texts.status(""), elem_id="status", apply_default_css=False)
-    p.room = gr.HTML("", elem_id="context", apply_default_css=False)
+    p.status = html(texts.status(""), "status")
+    p.room = html("", "context")
     with gr.Row(elem_id="choices"):
-        p.decoder = gr.Radio(
-            [(DECODER_NAMES[name], name) for name in DECODERS],
-            value="recap",
-            label="Decoder",
-            elem_id="decoder",
-            scale=4,
-        )
+        p.decoder = gr.Radio(CHOICES, value="recap", label="Decoder", elem_id="decoder", scale=4)
     with gr.Row(elem_id="acts"):
         p.camera = camera()
         p.edit = gr.Button("Edit last question", elem_id="edit", size="sm", min_width=80)

@@ -1,6 +1,6 @@
 """The recorded trace that the page shows at its first paint: `python -m recap.page.record`.
 
-Asks the model one question about the first example, with every decoder, and writes
+Asks the demo model the first question about the first example, with every decoder, and writes
 assets/traces/first.ndjson. Run it again whenever the demo model or the trace's format changes.
 """
 
@@ -43,20 +43,13 @@ def record(session: Session, question: str, example: Example, *, max_new_tokens:
 
 def main() -> None:
     """Record and write."""
-    parser = argparse.ArgumentParser(prog="python -m recap.page.record", description=__doc__)
-    parser.add_argument("--model", default="demo")
-    parser.add_argument("--example", type=int, default=0, help="number of the example")
-    parser.add_argument("--question", type=int, default=0, help="number of its question")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    arguments = parser.parse_args()
-    target = load_target(arguments.model)
-    example = load_examples(EXAMPLES)[arguments.example]
-    question = example.questions[arguments.question]
+    argparse.ArgumentParser(prog="python -m recap.page.record", description=__doc__).parse_args()
+    target, example = load_target("demo"), load_examples(EXAMPLES)[0]
     session = Session(target, cost=pass_cost(target))
-    text = record(session, question, example, max_new_tokens=arguments.max_new_tokens)
+    text = record(session, example.questions[0], example, max_new_tokens=64)
     RECORDED.parent.mkdir(parents=True, exist_ok=True)
     RECORDED.write_text(text, encoding="utf-8")
-    print(f"{RECORDED.name}: “{question}”, {len(text) / 1024:.0f} kB")
+    print(f"{RECORDED.name}: “{example.questions[0]}”, {len(text) / 1024:.0f} kB")
 
 
 if __name__ == "__main__":

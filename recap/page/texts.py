@@ -92,16 +92,11 @@ def status(text: str, kind: str = "") -> str:
 def model_line(target: Target, seconds: float, note: str = "") -> str:
     """One line on the model that answers; `note` stands before it if it is not the one that was asked for."""
     before = status(note, kind="error") if note else ""
-    parts = [
-        target.name,
-        hardware(target.device),
-        target.dtype,
-        f"context {target.max_context:,} tokens",
-    ]
+    context = f"context {target.max_context:,} tokens"
+    about = " · ".join([target.name, hardware(target.device), target.dtype, context])
     return (
-        f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(" · ".join(parts))}'
-        f"<span class='rc-soft'> · loaded in {seconds:.1f} s</span>"
-        f"{DEMO_LINES.get(target.name, '')}</div>"
+        f'{before}<div class="rc-model"><span class="rc-dot"></span>{escape(about)}<span class="rc-soft"> · '
+        f"loaded in {seconds:.1f} s</span>{DEMO_LINES.get(target.name, '')}</div>"
     )
 
 
@@ -155,12 +150,15 @@ def room(target: Target, used: int, longest: int) -> str:
     return f'<p class="rc-context rc-soft" data-left="{left}">{text}.{files}</p>'
 
 
+def soft(sentence: str, more: str = "") -> str:
+    """A paragraph of lesser weight; more: a further class of it."""
+    return f'<p class="rc-soft{more}">{sentence}</p>'
+
+
 def identical_line(record: TurnRecord) -> str:
     """ "identical output: yes", or where the first difference is and how close the choice was there."""
-    name = reference_of(record)
+    name, limit, runs = reference_of(record), compared_tokens(record), shown_runs(record)
     reference = record.runs[name]
-    limit = compared_tokens(record)
-    runs = shown_runs(record)
     if len(runs) < 2:
         return '<p class="rc-same">identical output: not compared yet</p>'
     wrong = []
@@ -171,14 +169,10 @@ def identical_line(record: TurnRecord) -> str:
             wrong.append(f"{DECODER_NAMES.get(decoder, 'new settings')}: {differs(found)}")
     if not wrong:
         return f'<p class="rc-same rc-yes"><strong>identical output: yes</strong> ({len(runs)} runs, token for token)</p>'
-    rounding = ""
-    if reference.dtype != "float32":
-        rounding = (
-            " Steps of other sizes round differently in this dtype, which can decide near ties."
-        )
+    rounding = " Steps of other sizes round differently in this dtype, which can decide near ties."
     return (
         f'<p class="rc-same rc-no"><strong>identical output: no</strong> ({escape("; ".join(wrong))}; '
-        f"compared with {DECODER_NAMES[name]}).{rounding}</p>"
+        f"compared with {DECODER_NAMES[name]}).{'' if reference.dtype == 'float32' else rounding}</p>"
     )
 
 
@@ -188,41 +182,39 @@ def differs(found: Divergence) -> str:
     >>> differs(Divergence(37, 0.0021))
     'first difference at token 37, margin 0.0021 between the two logits'
     """
-    place = f"first difference at token {found.place}"
-    if found.logits is None:
-        return place
-    return f"{place}, margin {found.logits:.2g} between the two logits"
+    margin = (
+        f", margin {found.logits:.2g} between the two logits" if found.logits is not None else ""
+    )
+    return f"first difference at token {found.place}{margin}"
 
 
 def table_or_nothing(session: Session | None, running: str = "") -> str:
     """The last turn's table, or the sentence in its place before the first answer."""
     if session is None or not session.turns:
         return nothing()
-    now = f'<p class="rc-soft rc-wait">now: {escape(running)}</p>' if running else ""
+    now = soft(f"now: {escape(running)}", " rc-wait") if running else ""
     return results_table(session.turns[-1]) + now
 
 
 def results_table(record: TurnRecord) -> str:
     """decoder | tokens | steps | tokens per step | tokens/s, and what can be concluded from it."""
     plain = record.runs.get("autoregressive")
-    runs = shown_runs(record)
+    marks = {"again": " (new settings)", record.decoder: " (this answer)"}
     rows = []
-    for decoder, turn in runs.items():
-        mark = ' <span class="rc-soft">(this answer)</span>' if decoder == record.decoder else ""
-        if decoder == "again":
-            mark = ' <span class="rc-soft">(new settings)</span>'
-        ratio = ""
-        if plain is not None and plain.tokens_per_s:
-            ratio = f"{turn.tokens_per_s / plain.tokens_per_s:.2f} ×"
-        name = DECODER_NAMES.get(decoder, "Recap")
-        rows.append(
-            f"<tr><th scope='row'>{name}{mark}</th><td>{turn.tokens}</td><td>{turn.passes}</td>"
-            f"<td>{turn.tokens_per_pass:.2f}</td><td>{turn.tokens_per_s:.0f}</td><td>{ratio}</td></tr>"
+    for decoder, turn in shown_runs(record).items():
+        ratio = (
+            f"{turn.tokens_per_s / plain.tokens_per_s:.2f} ×"
+            if plain and plain.tokens_per_s
+            else ""
         )
-    head = "".join(
-        f"<th scope='col'>{h}</th>"
-        for h in ("decoder", "tokens", "steps", "tokens per step", "tokens/s", "speed")
-    )
+        name, mark = DECODER_NAMES.get(decoder, "Recap"), marks.get(decoder, "")
+        rows.append(
+            f"<tr><th scope='row'>{name}<span class='rc-soft'>{mark}</span></th><td>{turn.tokens}</td>"
+            f"<td>{turn.passes}</td><td>{turn.tokens_per_pass:.2f}</td><td>{turn.tokens_per_s:.0f}</td>"
+            f"<td>{ratio}</td></tr>"
+        )
+    columns = ("decoder", "tokens", "steps", "tokens per step", "tokens/s", "speed")
+    head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
     return (
         f'<table class="rc-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
         f"{identical_line(record)}{verdict(record)}{tracing_line(record)}{order_line(record)}"
@@ -234,54 +226,54 @@ def order_line(record: TurnRecord) -> str:
     if len(record.order) < 2:
         return ""
     names = ", ".join(DECODER_NAMES[name] for name in record.order if name in DECODER_NAMES)
-    return (
-        f'<p class="rc-soft">One after the other, in this order: {names}. Each from the same state, reading the '
-        "prompt left out, with the trace and this page's updates on.</p>"
+    return soft(
+        f"One after the other, in this order: {names}. Each from the same state, reading the prompt left out, "
+        "with the trace and this page's updates on."
     )
 
 
 def tracing_line(record: TurnRecord) -> str:
     """What recording the trace costs, if Recap ran both with and without it."""
     off, on = record.runs.get("untraced"), record.runs.get("recap")
-    if off is None or on is None or not on.tokens_per_s or not off.tokens_per_s:
+    if not (off and on and off.tokens_per_s and on.tokens_per_s):
         return ""
-    return (
-        f'<p class="rc-soft">With the trace off and without this page\'s updates, Recap made {off.tokens_per_s:.0f} '
-        f"tokens/s, with them {on.tokens_per_s:.0f} (one run each).</p>"
+    return soft(
+        f"With the trace off and without this page's updates, Recap made {off.tokens_per_s:.0f} tokens/s, with "
+        f"them {on.tokens_per_s:.0f} (one run each)."
     )
 
 
 def verdict(record: TurnRecord) -> str:
-    """One plain sentence on which decoder was fastest in this turn, Recap or not."""
+    """Plain sentences on which decoder was fastest in this turn, Recap or not."""
     runs = {k: t for k, t in record.runs.items() if t.passes and k in DECODER_NAMES}
     recap, table = runs.get("recap"), runs.get("token_recycling")
     if recap is None or table is None:
         return ""
+    sentences = [f"Recap needed {count(recap.passes, 'step')}, Token Recycling {table.passes}."]
     fastest = max(runs, key=lambda name: runs[name].tokens_per_s)
-    steps = (
-        f"Recap needed {recap.passes} steps, Token Recycling {table.passes}."
-        if recap.passes != table.passes
-        else f"Recap and Token Recycling both needed {recap.passes} steps."
-    )
-    brief = ""
-    if recap.decode_s < BRIEF_S:
-        brief = " One short run each: another run may well reverse the order of the speeds."
     if fastest == "recap":
-        return f'<p class="rc-soft">{steps} Recap was the fastest in this turn.{brief}</p>'
-    return (
-        f'<p class="rc-soft">{steps} On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: '
-        f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}.{brief}</p>"
-    )
+        sentences.append("Recap was the fastest in this turn.")
+    else:
+        speeds = f"{runs[fastest].tokens_per_s:.0f} tokens/s against {recap.tokens_per_s:.0f}"
+        sentences.append(
+            f"On this machine and turn, {DECODER_NAMES[fastest]} was the fastest: {speeds}."
+        )
+    if recap.decode_s < BRIEF_S:
+        sentences.append(
+            "One short run each: another run may well reverse the order of the speeds."
+        )
+    return soft(" ".join(sentences))
 
 
 def waiting() -> str:
     """In place of the table during an answer."""
-    return '<p class="rc-soft rc-wait">The other decoders run on this turn as soon as the answer is done.</p>'
+    return soft("The other decoders run on this turn as soon as the answer is done.", " rc-wait")
 
 
 def nothing() -> str:
     """In place of the table before the first answer."""
-    return '<p class="rc-soft rc-wait">After an answer, the other decoders run on the same turn, from the same state.</p>'
+    sentence = "After an answer, the other decoders run on the same turn, from the same state."
+    return soft(sentence, " rc-wait")
 
 
 def notes(target: Target, *more: str) -> str:

@@ -96,17 +96,6 @@ class Watch:
             self.faults.append(f"request to another host: {url}")
 
 
-SCRUB = """() => {
-  const slider = document.querySelector(".rt-slider");
-  const begun = performance.now();
-  for (let i = 1; i <= Number(slider.max); i++) {
-    slider.value = i;
-    slider.dispatchEvent(new Event("input"));
-  }
-  return performance.now() - begun;
-}"""
-
-
 class Person:
     """What a person does on the page, and what they see."""
 
@@ -204,13 +193,3 @@ class Person:
 
     def upload(self, path: Path) -> None:
         self.page.locator("#box input[type=file]").set_input_files(str(path))
-
-
-def scrub(person: Person) -> float:
-    """Move the slider over every step of the shown run -> milliseconds it took."""
-    return float(person.page.evaluate(SCRUB))
-
-
-def heap_mb(person: Person) -> float:
-    """JavaScript memory of the page in MiB."""
-    return person.page.evaluate("performance.memory.usedJSHeapSize") / 2**20

@@ -1,11 +1,10 @@
-"""What the page costs the decoder, and what a long trace costs the page: `python -m tests.tools.overhead`.
+"""What the page costs the decoder: `python -m tests.tools.overhead`.
 
 The same question, in turn through the library and on the page with Chromium looking on (from a process of its
-own): one server process, one model, trees of one fixed size, empty memories. Prints the median tokens/s of both and the gap, by two clocks:
-"decode" is the clock of every figure on the page (draft, pass, observe), "wall" is what a person's watch
-says between the first pass and the last. "cpu" is the processor time of everything but the decoding
-thread while the answer was made on the page, in % of that wall time. With --trace FILE it opens that trace
-instead and prints the milliseconds of a scrub from end to end. Needs chromium and playwright.
+own): one server process, one model, trees of one fixed size, empty memories. Prints the median tokens/s of
+both and the gap, by two clocks: "decode" is the clock of every figure on the page (draft, pass, observe),
+"wall" is the wall clock between the first pass and the last. "others_cpu" is the processor time of all other
+threads during an answer on the page, in % of that wall time. Needs chromium and playwright.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,30 +34,20 @@ from recap.server.model_loader import ModelLoader
 from recap.server.sessions import Sessions
 from recap.targets import load_target
 from recap.targets.base import Target
-from recap.trace import Step, Turn
+from recap.trace import Step
 
-from .browser import FLAGS, Person, chromium_path, free_port, heap_mb, scrub
-
-QUESTION = "Describe everything in detail."
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One answer's speed: tokens/s by the decoder's clock and by the wall, other threads' share in %."""
-
-    decode: float
-    wall: float
-    cpu: float
+from .browser import FLAGS, Person, chromium_path, free_port
 
 
 @dataclass
 class Clock:
-    """What a watch says of one run, between its first pass and its last: `wall_s`, the `tokens` that
-    came in that time, and the processor seconds that other threads took (`others_s`)."""
+    """One answer between its first pass and its last: `wall_s`, the `tokens` that came in that time, and the
+    processor seconds that other threads took (`others_s`). `decode`: tokens/s by the decoder's own clock."""
 
     wall_s: float = 0.0
     tokens: int = 0
     others_s: float = 0.0
+    decode: float = 0.0
 
     def time(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Pass the steps on and note the time; to be used in the thread that decodes."""
@@ -74,9 +62,14 @@ class Clock:
             yield step
 
     @property
-    def tokens_per_s(self) -> float:
-        """Speed by the wall; 0.0 with fewer than two passes."""
-        return self.tokens / self.wall_s if self.wall_s else 0.0
+    def wall(self) -> float:
+        """Tokens/s by the wall clock."""
+        return self.tokens / max(self.wall_s, 1e-9)
+
+    @property
+    def others_cpu(self) -> float:
+        """Processor time of other threads, in % of the wall time."""
+        return 100.0 * self.others_s / max(self.wall_s, 1e-9)
 
 
 CLOCKS: dict[str, Clock] = {}
@@ -91,13 +84,7 @@ def clocked(conversation: Conversation, drafter: Drafter, **settings: Any) -> An
     return answer
 
 
-def run_of(clock: Clock, turn: Turn) -> Run:
-    return Run(
-        turn.tokens_per_s, clock.tokens_per_s, 100.0 * clock.others_s / max(clock.wall_s, 1e-9)
-    )
-
-
-def in_library(target: Target, decoder: str, example: Example, question: str, most: int) -> Run:
+def in_library(target: Target, decoder: str, example: Example, question: str, most: int) -> Clock:
     """The answer as `recap.stream` gives it, recording on as on the page."""
     conversation = Conversation(target)
     conversation.ask(question, [read_image(example.path)])
@@ -106,7 +93,8 @@ def in_library(target: Target, decoder: str, example: Example, question: str, mo
     for _ in clock.time(answer):
         pass
     assert answer.turn is not None
-    return run_of(clock, answer.turn)
+    clock.decode = answer.turn.tokens_per_s
+    return clock
 
 
 def ask_on_pages(address: str, asked: Connection) -> None:
@@ -132,13 +120,13 @@ def ask_on_pages(address: str, asked: Connection) -> None:
 
 
 @contextmanager
-def person_beside(address: str) -> Iterator[Connection]:
+def browser_process(address: str) -> Iterator[Connection]:
     """A process with a browser that asks what it is sent."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     process = spawn.Process(target=ask_on_pages, args=(address, there), daemon=True)
     process.start()
-    there.close()  # so that its end is noticed here
+    there.close()  # so that the end of the process is noticed here
     try:
         yield here
         here.send(None)
@@ -148,41 +136,31 @@ def person_beside(address: str) -> Iterator[Connection]:
 
 
 def on_the_page(
-    person: Connection, sessions: Sessions, decoder: str, example: int, question: str
-) -> Run:
+    pages: Connection, sessions: Sessions, decoder: str, example: int, question: str
+) -> Clock:
     """The answer on a page of its own, asked and awaited in another process."""
-    person.send((decoder, example, question))
-    person.recv()
-    record = list(sessions)[-1].turns[-1]
-    person.send(None)
-    return run_of(CLOCKS[decoder], record.runs[decoder])
+    pages.send((decoder, example, question))
+    pages.recv()
+    clock = CLOCKS[decoder]
+    clock.decode = list(sessions)[-1].turns[-1].runs[decoder].tokens_per_s
+    pages.send(None)
+    return clock
 
 
-def figures(decoder: str, library: list[Run], seen: list[Run]) -> dict[str, Any]:
+def figures(decoder: str, library: list[Clock], page: list[Clock]) -> dict[str, Any]:
     """Medians, and by how many % the page is slower."""
     found: dict[str, Any] = {"decoder": decoder, "n": len(library)}
     for clock in ("decode", "wall"):
         alone, there = (
-            statistics.median(getattr(r, clock) for r in runs) for runs in (library, seen)
+            statistics.median(getattr(r, clock) for r in runs) for runs in (library, page)
         )
         found[f"{clock}_library"], found[f"{clock}_page"] = round(alone, 1), round(there, 1)
         found[f"{clock}_gap_%"] = round(100.0 * (1.0 - there / alone), 1)
-    return found | {"others_cpu_%": round(statistics.median(r.cpu for r in seen), 1)}
-
-
-@contextmanager
-def served(loader: ModelLoader, sessions: Sessions, most: int) -> Iterator[str]:
-    """The page in this process -> its address."""
-    settings = launch.Settings(port=free_port(), max_new_tokens=most)
-    demo = launch.serve(settings, loader, sessions, block=False)
-    try:
-        yield f"http://127.0.0.1:{settings.port}"
-    finally:
-        demo.close()
+    return found | {"others_cpu_%": round(statistics.median(r.others_cpu for r in page), 1)}
 
 
 def main() -> None:
-    """Measure and print one JSON line a decoder."""
+    """Measure and print one JSON line per decoder."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.tools.overhead",
         description=__doc__,
@@ -191,46 +169,27 @@ def main() -> None:
     parser.add_argument("--model", default="demo")
     parser.add_argument("--n", type=int, default=9, help="answers of each kind")
     parser.add_argument("--tokens", type=int, default=400, help="longest answer")
-    parser.add_argument("--threads", type=int, default=1, help="of the model")
-    parser.add_argument("--decoders", default="recap,autoregressive")
     parser.add_argument("--example", type=int, default=0, help="number of the example image")
-    parser.add_argument("--question", default=QUESTION)
-    parser.add_argument("--trace", type=Path, help="a trace file to scrub, n times")
+    parser.add_argument("--question", default="Describe everything in detail.")
     arguments = parser.parse_args()
+    question, most, index = arguments.question, arguments.tokens, arguments.example
     if chromium_path() is None:
         raise SystemExit("chromium is not installed: install your system's package “chromium”.")
-    torch.set_num_threads(arguments.threads)
-    target = load_target(arguments.model)
+    torch.set_num_threads(1)
+    target, example = load_target(arguments.model), load_examples()[index]
     loader, sessions = ModelLoader(arguments.model, lambda: target), Sessions()
-    example = load_examples()[arguments.example]
     server_run.stream = clocked
-    with served(loader, sessions, arguments.tokens) as address:
-        if arguments.trace:
-            print(json.dumps(scrubbed(address, arguments.trace, arguments.n)))
-            return
-        with person_beside(address) as person:
-            for decoder in arguments.decoders.split(","):
-                library: list[Run] = []
-                seen: list[Run] = []
-                asked = arguments.question
-                for _ in range(arguments.n):
-                    library.append(in_library(target, decoder, example, asked, arguments.tokens))
-                    seen.append(on_the_page(person, sessions, decoder, arguments.example, asked))
-                print(json.dumps(figures(decoder, library, seen)), flush=True)
-
-
-def scrubbed(address: str, trace: Path, times: int) -> dict[str, int]:
-    """Open a trace on the page and scrub it from end to end -> steps, median milliseconds, megabytes."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
-        person = Person(browser.new_page(), address).open()
-        person.trace(trace)
-        took = statistics.median(scrub(person) for _ in range(times))
-        found = {"steps": person.place()[1], "scrub_ms": round(took), "heap_mb": heap_mb(person)}
-        browser.close()
-    return found
+    settings = launch.Settings(port=free_port(), max_new_tokens=most)
+    demo = launch.serve(settings, loader, sessions, block=False)
+    with browser_process(f"http://127.0.0.1:{settings.port}") as pages:
+        for decoder in ("recap", "autoregressive"):
+            library: list[Clock] = []
+            page: list[Clock] = []
+            for _ in range(arguments.n):
+                library.append(in_library(target, decoder, example, question, most))
+                page.append(on_the_page(pages, sessions, decoder, index, question))
+            print(json.dumps(figures(decoder, library, page)), flush=True)
+    demo.close()
 
 
 if __name__ == "__main__":
