@@ -303,14 +303,12 @@ function closeFile() {
   update();
 }
 
-const headOf = (text) => text.slice(0, text.indexOf("\n") + 1);
-
-// The conversation's trace has changed. Where it only grew (a comparison ended), an opened file stays.
+// The conversation's trace has changed. An opened file stays if it is still the same turn's (a comparison ended).
 function update() {
   const text = String(props.value || "");
   counters.updates += 1;
   state.live = null;
-  if (state.file && text && headOf(text) === headOf(state.own)) return drawRuns();
+  if (state.file && text && turnOf(text) === turnOf(state.own)) return drawRuns();
   state.file = "";
   show(text);
 }
@@ -339,17 +337,19 @@ function show(text) {
   state.text = text;
   const before = run();
   const runs = trace.runs.length;
-  const isNew = trace.feed(text);
-  if (isNew) {
+  const change = trace.feed(text);
+  if (change === "new") {
     pause();
     if (state.race) setRace(false);
     Object.assign(state, { run: 0, step: -1, peek: null, selected: null, pinned: null, opened: new Set() });
     counters.drawn = [];
     setFollow(true);
+  } else {
+    const rerun = trace.runs.findIndex((r) => r.start.label && r.turn);
+    const same = trace.runs.findIndex((r) => before && nameOf(r) === nameOf(before));
+    state.run = trace.runs.length > runs && rerun >= 0 ? rerun : Math.max(0, same); // show what new settings did
+    state.step = clamp(state.step);
   }
-  const rerun = trace.runs.findIndex((r) => r.start.label);
-  if (!isNew && trace.runs.length > runs && rerun >= 0 && trace.runs[rerun].turn) state.run = rerun; // show what new settings did
-  else if (!isNew && before) state.run = Math.max(0, trace.runs.indexOf(before)); // the buttons keep their order
   counters.steps = trace.runs.reduce((n, r) => n + r.steps.length, 0);
   drawRuns();
   const now = run();
@@ -359,6 +359,7 @@ function show(text) {
     stepStrip.update(now);
     slider.max = Math.max(1, now.steps.length);
   } else if (!now || !now.steps.length) draw();
+  if (change === "rewritten") draw();
   if (now && now.steps.length) markImages(now);
 }
 

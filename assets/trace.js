@@ -1,5 +1,5 @@
-// Reads the append-only NDJSON trace (recap/trace.py) as it grows. A trace may hold several runs, one
-// after the other: the answer itself, then other decoders on the same turn. `NAMES` (assets/names.json) and
+// Reads the NDJSON trace (recap/trace.py) of one turn, as it grows. It holds one run after the other: the
+// answer itself, then other decoders on the same turn; a run that is repeated replaces its lines. `NAMES` (assets/names.json) and
 // `FORMAT` (the trace's version) are in scope.
 
 function sourceOf(name) {
@@ -8,10 +8,11 @@ function sourceOf(name) {
 }
 
 function nameOf(run) {
-  return String(run.start.label || NAMES.decoders[run.start.decoder]?.name || run.start.decoder);
+  const label = run.start.label || run.start.decoder;
+  return String(NAMES.runs[label]?.name || label);
 }
 
-const orderOf = (run) => (run.start.label ? 9 : Object.keys(NAMES.decoders).indexOf(run.start.decoder));
+const orderOf = (run) => Object.keys(NAMES.runs).indexOf(run.start.label || run.start.decoder);
 
 function readStep(data) {
   const stored = new Map(data.stored || []);
@@ -66,27 +67,36 @@ function linesOf(step) {
   return 1 + step.nodes.filter((node) => !parents.has(node.index)).length;
 }
 
-// feed(text) -> true if another trace began, false if the same one grew. `refused` says why a trace is not read.
+// What tells one turn from the next, in a trace's first line.
+function turnOf(text) {
+  try {
+    return JSON.parse(text.slice(0, text.indexOf("\n"))).turn;
+  } catch (error) {
+    return undefined;
+  }
+}
+
+// feed(text) -> what became of the trace: "grown", "rewritten" (the same turn) or "new". `refused` says why a trace
+// is not read.
 function createTrace() {
   const trace = { runs: [], bad: 0, swap: null, refused: "", feed };
-  let consumed = 0;
-  let head = "";
+  let read = "";
   let current = null; // the run that lines belong to
 
   function feed(text) {
-    const firstLine = text.slice(0, Math.max(0, text.indexOf("\n")));
-    const isNew = text.length < consumed || firstLine !== head;
-    if (isNew) {
+    let change = "grown";
+    if (!text.startsWith(read)) {
+      change = turnOf(text) !== undefined && turnOf(text) === turnOf(read) ? "rewritten" : "new";
       Object.assign(trace, { runs: [], bad: 0, swap: null, refused: "" });
       current = null;
-      consumed = 0;
-      head = firstLine;
+      read = "";
     }
     const end = text.lastIndexOf("\n") + 1; // an incomplete last line is read when the rest has come
-    for (const line of text.slice(consumed, end).split("\n")) if (line) readLine(line);
-    consumed = Math.max(consumed, end);
+    for (const line of text.slice(read.length, end).split("\n")) if (line) readLine(line);
+    if (!read) change = change === "grown" ? "new" : change;
+    read = text.slice(0, end);
     if (trace.refused) trace.runs = [];
-    return isNew;
+    return change;
   }
 
   function readLine(line) {

@@ -138,7 +138,7 @@ def test_export_reads_back(fresh, tmp_path):
 
 def test_the_page_says_which_demo_model_answers():
     what = {"device": "cpu", "dtype": "float32", "max_context": 4096}
-    for name, word in (("demo", "Demo model"), ("demo-llava", "LLaVA-NeXT twin of the demo model")):
+    for name, word in (("demo", "Demo model"), ("demo-llava", "LLaVA demo model")):
         line = texts.model_line(SimpleNamespace(name=name, **what), 1.0)
         assert f"<strong>{word}</strong>" in line
         assert "Qwen" not in line + texts.DEMO_LIMITS[name]

@@ -109,7 +109,7 @@ def test_a_conversation_about_an_example(person):
     person.compared()
     person.decoder("One token at a time")
     person.ask("What is it?")
-    assert re.search("1.00 tokens (per step|a pass)", person.status)
+    assert "1.00 tokens per step" in person.status
     person.compared()
     assert "One token at a time (this answer)" in person.page.locator("#results").inner_text()
     assert len(person.answers) == 3
@@ -378,7 +378,7 @@ def stopped(person: Person, sign: str) -> bool:
     person.send()
     person.until(lambda: len(person.answers) > before, "an answer")
     person.page.locator("#status .rc-status.done").wait_for()
-    return person.status.startswith("stopped")
+    return person.status.lower().startswith("stopped")
 
 
 def test_stop(person):
@@ -1000,8 +1000,9 @@ def test_the_named_endpoints(address, tmp_path):
     compared = client.predict(api_name="/compare")
     assert set(compared["runs"]) == set(compared["identical"])
     assert all(compared["identical"].values())
-    partial = list(client.submit({"text": "Once more?"}, api_name="/chat"))
-    assert len(partial) >= 2
+    *partial, turn = client.submit({"text": "Once more?"}, api_name="/chat")
+    assert turn["finish_reason"] == "eos"
+    assert all(turn["text"].startswith(part["text"]) for part in partial)
     assert client.predict(api_name="/clear") == "cleared"
     with pytest.raises(Exception, match="Type a question first"):
         client.predict({"text": ""}, api_name="/chat")

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from ..server.session import TurnRecord
 from ..trace import SourceCount, add_counts
-from .names import DECODERS, SOURCES
+from .names import DECODERS, RUNS, SOURCES
 
 
 def level_counts(turns: list[TurnRecord]) -> list[tuple[str, SourceCount]]:
@@ -61,14 +61,14 @@ def levels_chart(turns: list[TurnRecord], *, measured: str, title: str) -> go.Fi
 
 
 def speed_chart(paces: dict[str, tuple[list[float], list[int]]], *, measured: str) -> go.Figure:
-    """Tokens against decoding time, a line per decoder: the slope is the speed.
+    """Tokens against decoding time, a line per run: the slope is the speed.
 
-    paces: decoder -> (seconds, tokens) after each step.
+    paces: run -> (seconds, tokens) after each step.
     """
     figure = go.Figure()
-    rerun = {**DECODERS["recap"], "name": "Recap, new settings", "dash": "longdash"}
-    for decoder, (seconds, tokens) in paces.items():
-        look, hover = DECODERS.get(decoder, rerun), "%{y} tokens after %{x:.2f} s"
+    hover = "%{y} tokens after %{x:.2f} s"
+    for run, (seconds, tokens) in paces.items():
+        look = RUNS[run]
         add_line(figure, look, seconds, tokens, hover, dash=look["dash"], width=2.5)
     figure.update_xaxes(title="decoding time, seconds, without prompt", rangemode="tozero")
     figure.update_yaxes(title="tokens of the answer", rangemode="tozero")

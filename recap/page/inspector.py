@@ -10,7 +10,7 @@ from __future__ import annotations
 import gradio as gr
 
 from ..trace import FORMAT, dumps
-from .names import ASSETS, DECODERS, SOURCES, css
+from .names import ASSETS, RUNS, SOURCES, css
 
 SCRIPTS = ("trace", "layout", "tree", "strips", "controls", "race", "files", "inspector", "keys")
 """Joined in this order into the one script that runs when the component loads."""
@@ -23,7 +23,7 @@ def asset(name: str) -> str:
 
 def script() -> str:
     """The inspector's JavaScript; it expects `element`, `props` and `watch` in its scope."""
-    names = dumps({"decoders": DECODERS, "sources": SOURCES})
+    names = dumps({"runs": RUNS, "sources": SOURCES})
     parts = [asset(f"{name}.js") for name in SCRIPTS]
     return "\n".join([f"const NAMES = {names};\nconst FORMAT = {FORMAT};", *parts])
 

@@ -13,6 +13,9 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 _NAMES = json.loads((ASSETS / "names.json").read_text(encoding="utf-8"))
 DECODERS: dict[str, dict[str, str]] = _NAMES["decoders"]
 SOURCES: dict[str, dict[str, str]] = _NAMES["sources"]
+RUNS: dict[str, dict[str, str]] = DECODERS | _NAMES["runs"]
+"""What a turn's runs are called: by their decoder, or by a label of their own."""
+
 DECODER_NAMES = {key: decoder["name"] for key, decoder in DECODERS.items()}
 
 

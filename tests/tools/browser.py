@@ -161,7 +161,7 @@ class Person:
         """Wait until the last answer is complete, and at least so many answers are there."""
 
         def there() -> bool:
-            figures = re.search("tokens (per step|a pass), [0-9]+ tokens/s [(]", self.status)
+            figures = re.search("tokens per step, [0-9]+ tokens/s [(]", self.status)
             return bool(figures) and len(self.answers) >= answers
 
         self.until(there, "the figures of the answer")
