@@ -1,8 +1,8 @@
 """A hub on this machine: answers huggingface_hub's requests about one owner's Spaces as the hub does.
 
-It stands in for the real hub in the tests of deployment. What it keeps to: the addresses, the payloads and
-the fields that huggingface_hub's client sends and reads, that a change to a running Space starts it
-anew, and that a paused Space stays paused until it is started. It knows no git, LFS or quotas.
+It stands in for the real hub in the tests of deployment. It has the addresses, payloads and fields
+that huggingface_hub's client uses; a change restarts a running Space, and a paused Space stays paused until
+it is started. It knows no git, LFS or quotas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWNER = "tester"
 
 @dataclass
 class Space:
-    """What the hub holds of one Space. restarts: how often a running one was started anew."""
+    """What the hub holds of one Space. restarts: how often a running one was restarted."""
 
     stage: str = "NO_APP_FILE"
     hardware: str = "cpu-basic"
@@ -37,7 +37,7 @@ class Space:
     next_stage: str = "RUNNING"
 
     def changed(self) -> None:
-        """A change that a running Space starts anew for."""
+        """A change that restarts a running Space."""
         if self.stage == "RUNNING":
             self.restarts += 1
         if self.stage not in ("PAUSED", "NO_APP_FILE"):

@@ -8,6 +8,7 @@ import pytest
 
 from recap.bench import pass_cost
 from recap.cli import main
+from recap.drafters import DECODERS
 from recap.trace import parse
 
 from . import tiny
@@ -26,22 +27,12 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 
 def test_json_of_all_decoders_over_two_turns(model, capsys, tmp_path):
     trace = tmp_path / "trace.ndjson"
-    status, out, _ = run(
-        capsys,
-        "what is the red square?",
-        "--turn",
-        "and the total?",
-        *("--model", model, "--decoder", "all", "--max-new-tokens", "40", "--json"),
-        *("--trace", str(trace), "--budget", "15"),
-    )
+    words = ["what is the red square?", "--turn", "and the total?", "--model", model, "--json"]
+    words += ["--decoder", "all", "--max-new-tokens", "40", "--trace", str(trace), "--budget", "15"]
+    status, out, _ = run(capsys, *words)
     assert status == 0
     turns = [json.loads(line) for line in out.splitlines()]
-    assert [t["decoder"] for t in turns] == [
-        "recap",
-        "token_recycling",
-        "prompt_lookup",
-        "autoregressive",
-    ] * 2
+    assert [t["decoder"] for t in turns] == [*DECODERS] * 2
     for turn in turns:
         assert turn["identical"] is True
         assert turn["tokens"] == len(turn["token_ids"]) <= 40
@@ -55,9 +46,8 @@ def test_json_of_all_decoders_over_two_turns(model, capsys, tmp_path):
 
 
 def test_text_goes_to_stdout_and_figures_to_stderr(model, capsys):
-    status, out, err = run(
-        capsys, "hello", "--model", model, "--max-new-tokens", "12", "--budget", "7"
-    )
+    words = ("hello", "--model", model, "--max-new-tokens", "12", "--budget", "7")
+    status, out, err = run(capsys, *words)
     assert status == 0
     assert out.strip()
     assert "tokens per pass" in err
@@ -97,9 +87,9 @@ def test_a_mistyped_command_gets_one_sentence(words, capsys):
     with pytest.raises(SystemExit) as left:
         main(list(words))
     assert left.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("recap: ")
-    assert len(said.strip().splitlines()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("recap: ")
+    assert len(error.strip().splitlines()) == 1
 
 
 def test_an_image_for_a_text_model_is_refused(model, capsys, tmp_path):
@@ -120,14 +110,9 @@ def test_bench_writes_a_report(model, capsys, tmp_path):
     ]
     suite.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     report = tmp_path / "report.json"
-    status = main(
-        [
-            *("bench", "--suite", str(suite), "--model", model, "--max-new-tokens", "24"),
-            *("--budget", "15", "--out", str(report)),
-        ]
-    )
+    words = ["bench", "--suite", str(suite), "--model", model, "--max-new-tokens", "24"]
+    assert main([*words, "--budget", "15", "--out", str(report)]) == 0
     out = capsys.readouterr().out
-    assert status == 0
     assert "failed: b: “missing.png” cannot be read" in out, "a failed sample is named"
     data = json.loads(report.read_text(encoding="utf-8"))
     assert data["samples_run"] == 1

@@ -1,4 +1,4 @@
-"""The image-swap diagnostic, on a tiny model whose answers hang on the image."""
+"""The image-swap diagnostic, on a tiny model whose answers depend on the image."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_the_same_image_changes_nothing(target, samples):
             assert sum(len(step["changes"]) for step in turn["steps"]) == len(turn["token_ids"]) - 1
 
 
-def test_changes_are_those_of_a_target_led_along_the_answer(target, samples):
+def test_changes_are_those_of_a_teacher_forced_target(target, samples):
     images = image_swap.swapped(samples[0], samples)
     assert [i.size for i in images] == [(90, 70)]
     turn = image_swap.trace_sample(target, samples[0], images, drafter(target), limit=30)[0]
@@ -53,15 +53,15 @@ def test_changes_are_those_of_a_target_led_along_the_answer(target, samples):
         changes += step["changes"]
         assert step["image_changes"] == step["changes"][0]
     assert any(changes), "this model looks at its image"
-    for place in range(len(ids)):  # the reference: the answer so far as a prompt of its own
+    for index in range(len(ids)):  # the reference: the answer so far as a prompt of its own
         conversation = Conversation(target)
         conversation.ask("the red square", images)
         conversation.prefill(seed=False, top_k=0)
-        told = teacher_forced(conversation, [*ids[:place], 0])[-1]
-        assert changes[place] == (told != ids[place])
+        expected = teacher_forced(conversation, [*ids[:index], 0])[-1]
+        assert changes[index] == (expected != ids[index])
 
 
-def test_leading_leaves_the_conversation_as_the_answer_would(target, samples):
+def test_teacher_forcing_leaves_the_conversation_as_the_answer_would(target, samples):
     pictures = samples[0].open_images()
     one, two = Conversation(target), Conversation(target)
     for conversation in (one, two):

@@ -64,7 +64,7 @@ def test_the_repository_is_right(capsys):
     assert capsys.readouterr().out == "The Spacefile is right.\n"
 
 
-MISTAKES = {
+MISTAKES = {  # what is wrong: file, pattern, replacement, the sentence
     "misspelt key": ("Spacefile", "^hardware:", "hardwear:", "no key “hardwear”; is “hardware” me"),
     "misspelt nested key": ("Spacefile", "  revision:", "  revison:", "no key “model.revison”"),
     "missing key": ("Spacefile", r"^sleep_after_s.*\n", "", "the key “sleep_after_s” is missing"),
@@ -73,123 +73,38 @@ MISTAKES = {
     "wrong type": ("Spacefile", "900", "soon", "“sleep_after_s” is wrong: .*not “soon”"),
     "unknown version": ("Spacefile", "^spacefile: 1", "spacefile: 2", "“spacefile” is wrong"),
     "unknown hardware": ("Spacefile", "l40sx1", "l40x1", "no hardware “l40x1”"),
-    "other hardware": (
-        "Spacefile",
-        "l40sx1",
-        "l4x1",
-        "suggests the hardware l40sx1, the Spacefile",
-    ),
+    "other hardware": ("Spacefile", "l40sx1", "l4x1", "suggests the hardware l40sx1, the Spacefile"),
     "no GPU": ("Spacefile", "l40sx1", "cpu-basic", "needs a GPU, and cpu-basic has none"),
     "ZeroGPU": ("Spacefile", "l40sx1", "zero-a10g", "memories would be lost"),
     "sleeps at once": ("Spacefile", "900", "5", "“sleep_after_s” is wrong: .*300"),
-    "other model": (
-        "Spacefile",
-        "id: Qwen/Qwen2.5",
-        "id: Qwen/Qwen2",
-        "does not list Qwen/Qwen2-VL",
-    ),
+    "other model": ("Spacefile", "id: Qwen/Qwen2.5", "id: Qwen/Qwen2", "does not list Qwen/Qwen2-VL"),
     "no model id": ("Spacefile", "id: Qwen/", "id: ", "“model.id” is wrong"),
     "unknown dtype": ("Spacefile", "dtype: bfloat16", "dtype: int4", "“model.dtype” is wrong"),
     "other revision": ("Spacefile", "revision: main", "revision: v2", "not preload .* at v2"),
-    "unread variable": (
-        "Spacefile",
-        "  RECAP_H",
-        "  RECAP_GHOST: 1\n  RECAP_H",
-        "no variable RECAP_G",
-    ),
-    "unread default": (
-        "Spacefile",
-        "  - RECAP_P",
-        "  - RECAP_GHOST\n  - RECAP_P",
-        "no variable RECAP_G",
-    ),
-    "forgotten variable": (
-        "Spacefile",
-        r"  - RECAP_SESSIONS\n",
-        "",
-        "RECAP_SESSIONS is neither in",
-    ),
-    "variable twice": (
-        "Spacefile",
-        "  - RECAP_P",
-        "  - RECAP_HOST\n  - RECAP_P",
-        "RECAP_HOST is in var",
-    ),
-    "model as variable": (
-        "Spacefile",
-        "  RECAP_H",
-        "  RECAP_MODEL: demo\n  RECAP_H",
-        "another key too",
-    ),
-    "bad value": (
-        "Spacefile",
-        "  RECAP_H",
-        "  RECAP_SESSIONS: many\n  RECAP_H",
-        "whole number above 0",
-    ),
+    "unread variable": ("Spacefile", "  RECAP_H", "  RECAP_GHOST: 1\n  RECAP_H", "no variable RECAP_G"),
+    "unread default": ("Spacefile", "  - RECAP_P", "  - RECAP_GHOST\n  - RECAP_P", "no variable RECAP_G"),
+    "forgotten variable": ("Spacefile", r"  - RECAP_SESSIONS\n", "", "RECAP_SESSIONS is neither in"),
+    "variable twice": ("Spacefile", "  - RECAP_P", "  - RECAP_HOST\n  - RECAP_P", "RECAP_HOST is in var"),
+    "model as variable": ("Spacefile", "  RECAP_H", "  RECAP_MODEL: demo\n  RECAP_H", "another key too"),
+    "bad value": ("Spacefile", "  RECAP_H", "  RECAP_SESSIONS: many\n  RECAP_H", "whole number above 0"),
     "deaf host": ("Spacefile", r"0\.0\.0\.0", "127.0.0.1", "RECAP_HOST must be 0.0.0.0"),
-    "secret value": (
-        "Spacefile",
-        r"secrets: \[\]",
-        f"secrets: [hf_{'a' * 30}]",
-        "values never belong",
-    ),
-    "secret in a variable": (
-        "Spacefile",
-        r"0\.0\.0\.0",
-        f"hf_{'B' * 30}",
-        r"line \d+ looks like a sec",
-    ),
-    "secret in a comment": (
-        "requirements.txt",
-        r"\Z",
-        "# token: abcdefgh\n",
-        "looks like a secret val",
-    ),
-    "no bucket": (
-        "Spacefile",
-        r"volumes: \[\]",
-        "volumes: [{source: d, mount_path: /d}]",
-        "source” is wr",
-    ),
-    "empty pattern": (
-        "Spacefile",
-        r"upload: \[",
-        "upload: [models/**, ",
-        r"models/\*\*” matches no file",
-    ),
-    "file left behind": (
-        "Spacefile",
-        r', "recap/\*\*"',
-        "",
-        "recap/__init__.py is needed on the Space",
-    ),
-    "picture left behind": (
-        "Spacefile",
-        r', "assets/\*\*"',
-        "",
-        "assets/.* is needed on the Space",
-    ),
-    "no endpoint": (
-        "Spacefile",
-        "endpoint: /chat",
-        "endpoint: chat",
-        "smoke_test.endpoint” is wrong",
-    ),
+    "secret value": ("Spacefile", r"secrets: \[\]", f"secrets: [hf_{'a' * 30}]", "values never belong"),
+    "secret in a variable": ("Spacefile", r"0\.0\.0\.0", f"hf_{'B' * 30}", r"line \d+ looks like a sec"),
+    "secret in a comment": ("requirements.txt", r"\Z", "# token: abcdefgh\n", "looks like a secret val"),
+    "no bucket": ("Spacefile", r"volumes: \[\]", "volumes: [{source: d, mount_path: /d}]", "source” is wr"),
+    "empty pattern": ("Spacefile", r"upload: \[", "upload: [models/**, ", r"models/\*\*” matches no file"),
+    "file left behind": ("Spacefile", ', "recap/\\*\\*"', "", "recap/__init__.py is needed on the Space"),
+    "picture left behind": ("Spacefile", ', "assets/\\*\\*"', "", "assets/.* is needed on the Space"),
+    "no endpoint": ("Spacefile", "endpoint: /chat", "endpoint: chat", "smoke_test.endpoint” is wrong"),
     "other Gradio": ("requirements.txt", r"gradio==[\d.]+", "gradio==6.0.0", "has gradio 6.0.0"),
     "no pin": ("requirements.txt", "^plotly==.*", "plotly", "plotly must be pinned"),
     "other SDK": ("README.md", "^sdk: gradio", "sdk: docker", "sdk must be gradio, not docker"),
-    "old Python": ("README.md", r'"3\.12"', '"3.10"', "python_version is 3.10"),
-    "no app": (
-        "README.md",
-        "app_file: app.py",
-        "app_file: main.py",
-        "main.py is needed on the Space",
-    ),
+    "old Python": ("README.md", '"3\\.12"', '"3.10"', "python_version is 3.10"),
+    "no app": ("README.md", "app_file: app.py", "app_file: main.py", "main.py is needed on the Space"),
     "not preloaded": ("README.md", r"^preload_from_hub:\n  - .*\n", "", "does not preload Qwen"),
     "front matter gone": ("README.md", r"\A---(.|\n)*?---\n", "", "has no front matter"),
     "front matter broken": ("README.md", "^title: ", "title: [", "front matter"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -231,9 +146,10 @@ def hub(monkeypatch) -> Iterator[LocalHub]:
 def app() -> Iterator[str]:
     """What answers the smoke test: a page with the endpoint /chat."""
     with gr.Blocks() as page:
-        message, said = gr.JSON(), gr.JSON()
-        door = gr.Button()
-        door.click(lambda m: {"text": f"You said: {m['text']}"}, message, said, api_name="chat")
+        message, answer = gr.JSON(), gr.JSON()
+        gr.Button().click(
+            lambda m: {"text": f"You output: {m['text']}"}, message, answer, api_name="chat"
+        )
     page.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", ssr_mode=False)
     yield page.local_url
     page.close(verbose=False)
@@ -255,7 +171,7 @@ def test_a_new_space_is_made_and_a_second_apply_changes_nothing(hub, app, root, 
     kinds = [call.rpartition("/")[2] for call in hub.calls]
     assert kinds[:2] == ["create", "variables"]
     assert kinds[-1] == "hardware"
-    assert "smoke test: You said: What can you do?" in capsys.readouterr().out
+    assert "smoke test: You output: What can you do?" in capsys.readouterr().out
 
     hub.calls.clear()
     assert deploy(root) == 0
@@ -276,7 +192,7 @@ def test_many_changes_are_one_restart(hub, app, root, capsys):
     hub.calls.clear()
     capsys.readouterr()
     assert main(["diff", "--root", str(root)]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert hub.calls == []
     for line in (
         "variable RECAP_HOST = 0.0.0.0 (was x)",
@@ -284,7 +200,7 @@ def test_many_changes_are_one_restart(hub, app, root, capsys):
         "files: 1 to upload, 1 to delete",
         "hardware l40sx1 (was l4x1), sleep after 900 s (was 60)",
     ):
-        assert line in said
+        assert line in output
     assert deploy(root) == 0
     assert space.restarts == 1
     kinds = [call.rpartition("/")[2] for call in hub.calls]
@@ -309,13 +225,13 @@ def test_one_change_needs_no_pause(hub, app, root):
 
 def test_a_dry_run_prints_the_calls_and_makes_none(hub, root, capsys):
     assert deploy(root, "--dry-run") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert hub.calls == []
     assert hub.spaces == {}
     order = ["create_repo", "add_space_variable", "upload_folder", "request_space_hardware"]
-    places = [said.index(f"{name}(repo_id='{NAME}'") for name in order]
-    assert places == sorted(places)
-    assert said.endswith("No call was made.\n")
+    order_of = [output.index(f"{name}(repo_id='{NAME}'") for name in order]
+    assert order_of == sorted(order_of)
+    assert output.endswith("No call was made.\n")
 
 
 def test_secrets_come_from_the_environment_and_are_not_printed(hub, app, root, capsys, monkeypatch):
@@ -328,9 +244,9 @@ def test_secrets_come_from_the_environment_and_are_not_printed(hub, app, root, c
     assert deploy(root, "--dry-run") == 0
     assert deploy(root) == 0
     assert hub.spaces[NAME].secrets == {"MY_KEY": "very-secret"}
-    said = capsys.readouterr()
-    assert "very-secret" not in said.out + said.err
-    assert "value=***" in said.out
+    output = capsys.readouterr()
+    assert "very-secret" not in output.out + output.err
+    assert "value=***" in output.out
 
 
 def test_volumes_are_mounted_and_taken_away(hub, app, root):
@@ -360,9 +276,9 @@ def test_mistakes_are_found_before_the_hub_is_asked(hub, root, capsys):
 def test_a_hub_that_refuses_is_one_sentence(hub, root, capsys, status, match):
     hub.deny = status
     assert deploy(root) == 2
-    said = capsys.readouterr().err
-    assert match in said
-    assert len(said.strip().splitlines()) == 1
+    output = capsys.readouterr().err
+    assert match in output
+    assert len(output.strip().splitlines()) == 1
 
 
 def test_a_hub_that_is_away_is_one_sentence(root, capsys, monkeypatch):
@@ -372,13 +288,13 @@ def test_a_hub_that_is_away_is_one_sentence(root, capsys, monkeypatch):
     assert "The hub cannot be reached" in capsys.readouterr().err
 
 
-def test_a_build_that_fails_is_said(hub, root, capsys):
+def test_a_build_that_fails_is_reported(hub, root, capsys):
     hub.spaces[NAME] = Space(stage="RUNNING", next_stage="BUILD_ERROR")
     assert deploy(root) == 2
     assert "The Space is BUILD_ERROR: read its logs" in capsys.readouterr().err
 
 
-def test_a_space_that_does_not_answer_is_said(hub, root, capsys):
+def test_a_space_that_does_not_answer_is_reported(hub, root, capsys):
     hub.host = "http://127.0.0.1:9"
     assert deploy(root) == 2
     assert "The smoke test failed: " in capsys.readouterr().err
@@ -394,9 +310,9 @@ def test_help_lists_every_variable(monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(ROOT / "app.py"), run_name="__main__")
     assert caught.value.code == 0
-    said = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     for name, what in VARIABLES.items():
-        assert f"{name} {what}" in said
+        assert f"{name} {what}" in output
 
 
 def test_the_revision_reaches_the_hub(monkeypatch):

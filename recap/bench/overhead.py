@@ -1,10 +1,10 @@
 """What drafting costs without a model: time per step, and what Recap's memories weigh.
 
-    python -m recap.bench.overhead [--nodes 63] [--vocab 151936] [--tokens 4000]
+    python -m recap.bench.overhead [--nodes 63] [--vocab 151936] [--steps 400]
 
 The predictions are synthetic (a fixed random successor table with a realistic decay), the drafters and the
-tree are the real ones. Top-k over the vocabulary belongs to the pass and is not in these figures. A memory's
-size is what letting it go frees (`tracemalloc`), Python objects included.
+tree are the real ones. Top-k over the vocabulary belongs to the pass and is not in these figures. A memory is
+weighed full, by what letting it go frees (`tracemalloc`), Python objects included.
 """
 
 from __future__ import annotations
@@ -24,13 +24,6 @@ import numpy as np
 from ..drafters import Drafter, make_drafter
 from ..drafters.recap.config import RecapConfig
 from ..drafters.recap.drafter import RecapDrafter
-from ..drafters.recap.memory import (
-    LARGEST_VOCAB,
-    RequestMemory,
-    key2,
-    key3,
-    store_prediction,
-)
 from ..predictions import Predictions
 
 PROFILE = np.array([0.42, 0.17, 0.09, 0.06, 0.04, 0.03, 0.02, 0.02], np.float32)
@@ -39,7 +32,7 @@ PROFILE = np.array([0.42, 0.17, 0.09, 0.06, 0.04, 0.03, 0.02, 0.02], np.float32)
 WARM_STEPS = 200
 """Steps before the clock counts."""
 
-LIMITS_MB = {"persistent_mb": 32.0, "request_mb": 50.0, "request_full_mb": 50.0}
+LIMITS_MB = {"persistent_mb": 32.0, "request_mb": 50.0}
 """Most that the memories may weigh at the default sizes, in units of 10^6 bytes."""
 
 
@@ -66,8 +59,8 @@ class SyntheticLanguage:
         ids[swapped, :2] = ids[swapped, 1::-1]
         return Predictions(ids[:, 0], ids, np.tile(PROFILE, (len(tokens), 1)))
 
-    def step(self, drafter: Drafter, *, record: bool = False) -> tuple[int, int, float, float]:
-        """One step -> packed tokens, emitted tokens, milliseconds of drafting and of observing."""
+    def step(self, drafter: Drafter, *, record: bool = False) -> tuple[int, float, float]:
+        """One step -> packed tokens, milliseconds of drafting and of observing."""
         begun = time.perf_counter()
         tree = drafter.propose(limit=1000, record=record)
         tree.ancestor_mask()
@@ -78,7 +71,7 @@ class SyntheticLanguage:
         drafter.observe(tree, predictions, accepted)
         drafter.confirm([*(tree.tokens[node] for node in accepted), bonus])
         observed = time.perf_counter()
-        return len(tree), len(accepted) + 1, 1e3 * (drafted - begun), 1e3 * (observed - verified)
+        return len(tree), 1e3 * (drafted - begun), 1e3 * (observed - verified)
 
 
 def step_times(
@@ -92,7 +85,7 @@ def step_times(
     )
     language.begin(drafter)
     timed = [language.step(drafter, record=record) for _ in range(WARM_STEPS + steps)]
-    packed, _, draft, observe = zip(*timed[WARM_STEPS:], strict=True)
+    packed, draft, observe = zip(*timed[WARM_STEPS:], strict=True)
     both = [a + b for a, b in zip(draft, observe, strict=True)]
     return {
         "packed_tokens": statistics.median(packed),
@@ -103,42 +96,25 @@ def step_times(
     }
 
 
-def memory_sizes(*, vocab: int, tokens: int, config: RecapConfig) -> dict[str, float]:
-    """Megabytes (10^6 bytes) after one request of so many generated tokens.
+def memory_sizes(*, vocab: int, config: RecapConfig) -> dict[str, float]:
+    """Megabytes (10^6 bytes) of Recap's memories after a prompt that fills them twice with distinct keys.
 
-    persistent_mb: the 1-token memory. request_mb: the 2- and 3-token memory; request_full_mb: the same with
-    every slot of its ring in use under keys of its own, which is its bound. lookup_mb: the suffix automaton
-    over prompt and answer. verified: packed tokens that were verified.
+    persistent_mb: the 1-token memory. request_mb: the 2- and 3-token memory. lookup_mb: the suffix automaton
+    over that prompt.
     """
-    language = SyntheticLanguage(vocab)
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(0, vocab, size=2 * config.request_capacity).tolist()
+    ids = rng.integers(0, vocab, size=(len(prompt), config.top_k))
+    probs = np.resize(PROFILE, ids.shape)
     tracemalloc.start()
     try:
         drafter = RecapDrafter(vocab, config)
-        language.begin(drafter)
-        emitted = verified = 0
-        while emitted < tokens:
-            packed, more, *_ = language.step(drafter)
-            emitted, verified = emitted + more, verified + packed
+        drafter.begin(prompt, blocked=frozenset(), terminal=frozenset())
+        drafter.seed(range(len(prompt)), Predictions(ids[:, 0], ids, probs))
         parts = {"request_mb": "request", "persistent_mb": "memory", "lookup_mb": "lookup"}
-        sizes = {
-            name: _freed(partial(setattr, drafter, part, None)) for name, part in parts.items()
-        }
-        full = [_full(config)]
-        sizes["request_full_mb"] = _freed(full.clear)
+        return {name: _freed(partial(setattr, drafter, part, None)) for name, part in parts.items()}
     finally:
         tracemalloc.stop()
-    return {"tokens": emitted, "verified": verified, **sizes}
-
-
-def _full(config: RecapConfig) -> RequestMemory:
-    """A request-local memory that has wrapped around once, no two predictions with a key in common."""
-    request = RequestMemory(config.top_k, config.request_capacity)
-    rng = np.random.default_rng(0)
-    ids, probs = np.zeros(config.top_k, np.int64), np.zeros(config.top_k, np.float32)
-    for serial in range(2 * config.request_capacity):
-        a, b, c = rng.integers(0, LARGEST_VOCAB, size=3).tolist()
-        store_prediction(request.reserve(1), serial, key2(b, c), key3(a, b, c), ids, probs, 0.0)
-    return request
 
 
 def _freed(drop: Callable[[], object]) -> float:
@@ -156,7 +132,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=63, help="Recap's candidates per pass")
     parser.add_argument("--vocab", type=int, default=151_936, help="tokens of the vocabulary")
     parser.add_argument("--steps", type=int, default=400, help="steps to time")
-    parser.add_argument("--tokens", type=int, default=4000, help="tokens of the request to weigh")
     options = parser.parse_args(argv)
     for decoder in ("recap", "token_recycling"):
         for record in (False, True):
@@ -164,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             times = step_times(decoder, **what, record=record)
             print(json.dumps({"decoder": decoder, "record": record, **times}))
     config = RecapConfig(budget=options.nodes)
-    sizes = memory_sizes(vocab=options.vocab, tokens=options.tokens, config=config)
+    sizes = memory_sizes(vocab=options.vocab, config=config)
     print(json.dumps(sizes))
     above = [name for name, limit in LIMITS_MB.items() if sizes[name] > limit]
     for name in above:

@@ -27,9 +27,7 @@ class Sample:
     def open_images(self) -> list[Image.Image]:
         """The images, decoded. Raises ValueError with one sentence."""
         return [
-            open_image(image, name=f"The image of sample {self.id}")
-            if isinstance(image, bytes)
-            else open_image(image)
+            open_image(image, f"the image of sample {self.id}" if type(image) is bytes else None)
             for image in self.images
         ]
 
