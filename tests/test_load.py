@@ -98,14 +98,12 @@ def test_decoders_get_the_same_questions_in_rotated_order(app):
     order = [s["decoder"] for s in report["stages"]]
     assert order == ["recap", "autoregressive", "autoregressive", "recap"]
 
-    def what(decoder):
-        return sorted(
-            (q["stage"], q["user"], q["sample"], q["turn"], q["wanted_tokens"])
-            for q in report["questions"]
-            if q["decoder"] == decoder
-        )
-
-    assert what("recap") == what("autoregressive")
+    same = ("stage", "user", "sample", "turn", "wanted_tokens")
+    one, other = (
+        sorted([q[k] for k in same] for q in report["questions"] if q["decoder"] == decoder)
+        for decoder in ("recap", "autoregressive")
+    )
+    assert one == other
 
 
 def test_an_open_loop_does_not_wait_for_answers(app, monkeypatch):

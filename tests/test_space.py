@@ -122,13 +122,8 @@ def test_a_right_copy_stays_right(root):
 
 
 def test_what_is_never_uploaded(tmp_path):
-    for name in (
-        "a/b/.env.local",
-        "a/__pycache__/x.pyc",
-        "a/key.pem",
-        ".git/config",
-        "a/b/right.py",
-    ):
+    never = ("a/b/.env.local", "a/__pycache__/x.pyc", "a/key.pem", ".git/config")
+    for name in (*never, "a/b/right.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     assert uploads(tmp_path, ("a/**", "**", "a/*")) == ["a/b/right.py"]
@@ -288,13 +283,11 @@ def test_a_hub_that_is_away_is_one_sentence(root, capsys, monkeypatch):
     assert "The hub cannot be reached" in capsys.readouterr().err
 
 
-def test_a_build_that_fails_is_reported(hub, root, capsys):
+def test_a_space_that_fails_or_does_not_answer_is_reported(hub, root, capsys):
     hub.spaces[NAME] = Space(stage="RUNNING", next_stage="BUILD_ERROR")
     assert deploy(root) == 2
     assert "The Space is BUILD_ERROR: read its logs" in capsys.readouterr().err
-
-
-def test_a_space_that_does_not_answer_is_reported(hub, root, capsys):
+    hub.spaces.clear()
     hub.host = "http://127.0.0.1:9"
     assert deploy(root) == 2
     assert "The smoke test failed: " in capsys.readouterr().err
@@ -303,6 +296,12 @@ def test_a_space_that_does_not_answer_is_reported(hub, root, capsys):
 def test_no_spacefile(tmp_path):
     with pytest.raises(SpaceError, match="There is no Spacefile"):
         load(tmp_path / "Spacefile")
+
+
+def test_the_code_reads_the_variables_of_the_help_and_no_others():
+    files = [ROOT / "app.py", *(ROOT / "recap").rglob("*.py")]
+    code = "\n".join(f.read_text(encoding="utf-8") for f in files if f.parent.name != "space")
+    assert set(re.findall(r"[\"'](RECAP_[A-Z_]*[A-Z])[\"']", code)) == set(VARIABLES)
 
 
 def test_help_lists_every_variable(monkeypatch, capsys):

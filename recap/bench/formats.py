@@ -48,13 +48,10 @@ FORMATS: dict[str, Format] = {
         ("train_images/{image_id}.jpg", "test_images/{image_id}.jpg", "{image_id}.jpg"), "data"
     ),
     "chartqa": Format(("png/{imgname}", "{imgname}"), kind=("type",)),
-    "ocrbench": Format(
-        ("OCRBench_Images/{image_path}", "{image_path}"), kind=("question_type", "type", "category")
-    ),
+    "ocrbench": Format(("OCRBench_Images/{image_path}", "{image_path}"), kind=("question_type", "type", "category")),
     "mathvista": Format(("{image}", "images/{image}"), kind=("question_type", "task", "category")),
     "scienceqa": Format(
-        ("{split}/{id}/{image}", "images/{split}/{id}/{image}"),
-        kind=("topic", "subject", "category"),
+        ("{split}/{id}/{image}", "images/{split}/{id}/{image}"), kind=("topic", "subject", "category")
     ),
     "seedbench": Format(
         ("SEED-Bench-image/{data_id}", "{data_id}"), "questions", ("question_type_id", "category")
@@ -63,11 +60,10 @@ FORMATS: dict[str, Format] = {
     "mmtbench": Format(("{image_path}",)),
     "coco": Format(
         ("val2014/{file_name}", "val2017/{file_name}", "test2014/{file_name}", "{file_name}"),
-        "images",
-        prompt="Describe the image in one sentence.",
+        "images", prompt="Describe the image in one sentence.",
     ),
     "gqa": Format(("images/{imageId}.jpg", "{imageId}.jpg"), kind=("category",)),
-}
+}  # fmt: skip
 
 _QUESTION = ("question", "query", "caption_prompt")
 _ID = ("question_id", "questionId", "pid", "id", "index", "data_id", "image_id")
