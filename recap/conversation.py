@@ -16,6 +16,7 @@ from PIL.Image import Image
 
 from .predictions import Predictions
 from .targets.base import KVState, Message, Segment, Target
+from .targets.images import ImageFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class Conversation:
         """Tokens of the answer to the question asked last, as far as it goes."""
         return tuple(self.ids[self._prompt_length :])
 
-    def ask(self, text: str, images: Sequence[Image] = ()) -> None:
+    def ask(self, text: str, images: Sequence[Image | ImageFile] = ()) -> None:
         """Add a user's message; nothing runs on the model yet.
 
         A question without an answer is replaced. Raises ValueError with one clear sentence if the target

@@ -216,13 +216,13 @@ def test_what_needs_the_image_is_refused_where_there_is_none():
     for _ in range(2):
         with pytest.raises(ValueError, match="Ask something about an image first"):
             actions.swap_image(session, other, "other").result()
-        actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=9), str).result()
+        actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=9)).result()
     assert session.turns[-1].swap_line == ""
 
 
 def test_a_trace_holds_one_run_per_decoder_the_answer_first():
     session = Session(ScriptedTarget(seed=3, eos=False))
-    actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=50), str).result()
+    actions.answer(session, TurnRecord("5 6 7 8", max_new_tokens=50)).result()
     trace = session.turns[-1].trace
     for _ in range(2):
         actions.compare(session, again=True).result()

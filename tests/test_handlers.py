@@ -152,7 +152,7 @@ def test_the_live_update_holds_the_newest_step(monkeypatch):
     page = Page(target)
     target.go.set()
     page.begin(QUESTION)
-    run = actions.answer(page.session, page.handlers.views.of(page.session).take(), str)
+    run = actions.answer(page.session, page.handlers.views.of(page.session).take())
     run.result()
     live = json.loads(run.progress().live)
     assert live["tokens"] == 20

@@ -6,15 +6,18 @@ A scripted target stands in for the model where only the service matters.
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import logging
 import threading
 
 import pytest
 import torch
+from PIL import Image
 
 from recap.drafters.recap.memory import PersistentMemory
 from recap.page.environment import Settings
+from recap.page.uploads import for_page
 from recap.server import actions
 from recap.server.context import ServerContext
 from recap.server.memory_scope import BOUNDARIES, GuardedMemory, MemoryFile, MemoryScopes
@@ -23,7 +26,7 @@ from recap.server.out_of_memory import DeviceFullError, is_out_of_memory
 from recap.server.queue import AnswerQueue, QueueFullError
 from recap.server.session import Session, TurnRecord
 from recap.server.sessions import Sessions
-from recap.targets import LoadError, load_target
+from recap.targets import LoadError, images, load_target
 
 from .scripted import HeldTarget, ScriptedTarget, until
 from .test_queue import join, spawn
@@ -361,7 +364,7 @@ def test_memory_runs_out_where_it_is_allocated(monkeypatch):
     """Raised by torch's own allocation, in the KV cache of a fork."""
     target = load_target("demo")
     session = Session(target)
-    actions.answer(session, TurnRecord("Hello", (), "recap", 4), str).result()
+    actions.answer(session, TurnRecord("Hello", (), "recap", 4)).result()
     real = torch.empty
     huge = 1 << 62
 
@@ -377,6 +380,34 @@ def test_memory_runs_out_where_it_is_allocated(monkeypatch):
     assert agree(session)
     actions.compare(session).result()
     assert len(session.turns[-1].runs) == 4
+
+
+def test_pixels_are_not_kept_with_a_conversation(tmp_path, monkeypatch):
+    """A conversation keeps the file; one question decodes it once, for the page's copy and for the model."""
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (900, 700), "red").save(path)
+    decoded: list[str] = []
+    read = images.read_picture
+    monkeypatch.setattr(
+        images, "read_picture", lambda file, *more: decoded.append(str(file)) or read(file, *more)
+    )
+    images.forget_decoded()
+    session = Session(load_target("demo"))
+    for_page([path])
+    record = TurnRecord("What do you see?", (str(path),), "recap", 4)
+    first = actions.answer(session, record).result()
+    assert decoded == [str(path)]
+    images.forget_decoded()
+    gc.collect()
+    assert not any(
+        type(found) is Image.Image and found.size == (900, 700) for found in gc.get_objects()
+    )
+    # an evicted cache is filled again from the file
+    ask(session, "What can you do?", most=4)
+    session.evict()
+    actions.compare(session).result()
+    assert len({turn.token_ids for turn in session.turns[-1].runs.values()}) == 1
+    assert session.turns[0].answer.token_ids == first.token_ids
 
 
 def test_a_comparison_that_does_not_fit_leaves_the_answer():

@@ -24,13 +24,9 @@ from .scripted import HeldTarget, ScriptedTarget, until
 QUESTION = "5 6 7 8 9 5 6 7 8 9 5 6"
 
 
-def no_image(path: str) -> None:
-    raise ValueError(f"There is no image {path}.")
-
-
 def start(session: Session, text: str, decoder: str = "recap", *, most: int = 256) -> Run:
     """A question that begins to be answered."""
-    return actions.answer(session, TurnRecord(text, (), decoder, most), no_image)
+    return actions.answer(session, TurnRecord(text, (), decoder, most))
 
 
 def ask(session: Session, text: str, decoder: str = "recap", *, most: int = 256) -> Turn:

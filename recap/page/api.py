@@ -14,7 +14,6 @@ from ..server.queue import QueueFullError
 from ..server.session import Session, TurnRecord
 from . import messages
 from .handlers import Handlers
-from .uploads import read_image
 
 LOAD_S = 600.0
 """A client waits this long for a model that is still loading."""
@@ -54,7 +53,7 @@ class Api:
             decoder = messages.known_decoder(decoder)
             session = self.session(request)
             record = TurnRecord(text, tuple(paths), decoder, limit)
-            for progress in actions.answer(session, record, read_image).follow():
+            for progress in actions.answer(session, record).follow():
                 turn = progress.turn
                 yield turn.as_dict() if turn is not None else {"text": progress.text}
         except ValueError as error:

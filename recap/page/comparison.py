@@ -13,10 +13,10 @@ from ..server.run import Run
 from ..server.session import Session
 from ..server.sessions import Sessions
 from ..targets.catalogue import bundled
+from ..targets.images import open_image
 from . import charts, settings, texts
 from .examples import Example, stand_in
 from .names import DECODER_NAMES
-from .uploads import read_image
 from .view import Views
 
 Updates = dict[Any, Any]
@@ -97,7 +97,7 @@ class Comparison:
             other = stand_in(paths[-1], self.examples) if paths else None
             if session is None or other is None:
                 raise ValueError("Ask something about an image first.")
-            actions.swap_image(session, read_image(other.path), other.title).result()
+            actions.swap_image(session, open_image(other.path), other.title).result()
         except (ValueError, OSError) as error:
             gone = "The image is not there any more: upload it again."
             message = str(error) if isinstance(error, ValueError) else gone

@@ -22,7 +22,7 @@ from . import settings, texts
 from .comparison import Comparison, Live, Updates
 from .examples import Example
 from .messages import clean, uploaded
-from .uploads import for_page, read_image
+from .uploads import for_page
 from .view import View, Views
 
 ASK_FIRST = "Type a question first."
@@ -145,7 +145,7 @@ class Handlers(Comparison):
         view, note, waiting = self.views.of(session), record.note, texts.waiting()
         with view.answering(record):
             try:
-                for progress in actions.answer(session, record, read_image).follow():
+                for progress in actions.answer(session, record).follow():
                     ended = progress.turn is not None
                     more = f". {note}" if ended and note else ""
                     view.status = (progress.phase + more, "done" if ended else "")

@@ -74,11 +74,13 @@ def housekeeping(sessions: Sessions, memory_file: MemoryFile | None) -> Callable
 
     The function takes the time in seconds and never raises: an error is logged and counted.
     """
-    often = [sessions.sweep]
+    often = [sessions.sweep, lambda: images.forget_decoded(images.CACHE_S)]
     once_a_minute = [
         sessions.context.trim,
         allocator.trim,
-        lambda: uploads.sweep(older_s=max(3600.0, 2 * sessions.idle_s)),
+        lambda: uploads.sweep(
+            older_s=max(3600.0, 2 * sessions.idle_s), needed=needed_files(sessions)
+        ),
         *([] if memory_file is None else [memory_file.save]),
     ]
     last = 0.0
@@ -134,15 +136,19 @@ def stream_ended(demo: gr.Blocks, event: str) -> None:
         events.discard(event)
 
 
+def needed_files(sessions: Sessions) -> set[str]:
+    """The files that a conversation may read again."""
+    return {path for session in sessions for record in session.records for path in record.paths}
+
+
 def upload_budget(settings: Settings, sessions: Sessions) -> UploadBudget:
     """For this server's upload folder; what a conversation may read again stays."""
 
-    def needed() -> set[str]:
-        return {path for session in sessions for record in session.records for path in record.paths}
-
     total = settings.uploads_mb * 10**6
     folder = Path(get_upload_folder())
-    return UploadBudget(folder, total=total, share=total // 4, needed=needed)
+    return UploadBudget(
+        folder, total=total, share=total // 4, needed=partial(needed_files, sessions)
+    )
 
 
 def serve(

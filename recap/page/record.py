@@ -13,10 +13,10 @@ from ..pass_timing import pass_cost
 from ..server import actions
 from ..server.session import Session, TurnRecord
 from ..targets import load_target
+from ..targets.images import open_image
 from ..trace import dumps
 from .examples import EXAMPLES, Example, load_examples, stand_in
 from .names import ASSETS
-from .uploads import read_image
 
 RECORDED = ASSETS / "traces" / "first.ndjson"
 
@@ -30,10 +30,10 @@ def record(session: Session, question: str, example: Example, *, max_new_tokens:
     """Answer and compare -> the trace, whose start lines name the question and the example."""
     paths = [str(example.path)]
     record = TurnRecord(question, tuple(paths), "recap", max_new_tokens)
-    actions.answer(session, record, read_image).result()
+    actions.answer(session, record).result()
     actions.compare(session).result()
     if (other := stand_in(example.path, load_examples(EXAMPLES))) is not None:
-        actions.swap_image(session, read_image(other.path), other.title).result()
+        actions.swap_image(session, open_image(other.path), other.title).result()
     lines, recorded = [], {"recorded": f"“{question}” ({example.title})"}
     for line in record.trace.splitlines():
         data = json.loads(line)

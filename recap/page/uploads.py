@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gradio.processing_utils import save_pil_to_cache
 from gradio.utils import get_upload_folder
 
-from ..targets.images import open_image, read_picture
+from ..targets.images import ImageFile
 
 SHOWN_SIDE = 1600
 """Longest side in pixels of an image as the page shows it; the model gets all pixels."""
-
-read_image = open_image
 
 
 def for_page(paths: Sequence[str | Path]) -> tuple[list[str], str]:
@@ -30,11 +28,13 @@ def for_page(paths: Sequence[str | Path]) -> tuple[list[str], str]:
     copies, notes = [], []
     for path in paths:
         try:
-            picture = read_picture(path)
+            picture = ImageFile(str(path)).read()
         except ValueError:
             continue
         image = picture.image
-        image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+        if max(image.size) > SHOWN_SIDE:
+            image = image.copy()  # the original is shared
+            image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
         kind = "png" if image.width * image.height <= 500_000 else "jpeg"
         folder = get_upload_folder()
         copies.append(save_pil_to_cache(image, cache_dir=folder, name="image", format=kind))
@@ -42,18 +42,20 @@ def for_page(paths: Sequence[str | Path]) -> tuple[list[str], str]:
     return copies, " ".join(notes)
 
 
-def sweep(*, older_s: float) -> int:
+def sweep(*, older_s: float, needed: Collection[str] = ()) -> int:
     """Delete uploads and their copies that are older than so many seconds -> how many.
 
-    Only in a folder that this server made for itself (app.py does), never in one that others use too.
+    needed: paths that conversations may read again; they stay. Only in a folder that this server made for itself (app.py does), never in one that others use too.
     """
     folder = Path(get_upload_folder())
     if not folder.name.startswith("recap-"):
         return 0
     horizon, deleted = time.time() - older_s, 0
+    kept = {str(Path(path).resolve()) for path in needed}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.is_file() and path.stat().st_mtime < horizon:
+            is_old = path.is_file() and path.stat().st_mtime < horizon
+            if is_old and str(path.resolve()) not in kept:
                 path.unlink()
                 deleted += 1
     return deleted

@@ -16,6 +16,7 @@ from PIL.Image import Image
 from ..compare import divergence, teacher_forced
 from ..conversation import Conversation
 from ..drafters import DECODERS
+from ..targets.images import ImageFile, loaded
 from ..trace import Turn, dumps
 from .out_of_memory import DeviceFullError, is_out_of_memory, release
 from .run import Run
@@ -29,9 +30,6 @@ CHEAP_S = 20.0
 LEAST_CONTEXT = 8
 """Tokens that an answer needs."""
 
-Reader = Callable[[str], Image]
-"""From a path to the picture in the file; raises ValueError with one sentence."""
-
 
 def _start(session: Session, work: Callable[[Run], None], decoder: str = "") -> Run:
     run = Run(work, decoder)
@@ -42,7 +40,7 @@ def _start(session: Session, work: Callable[[Run], None], decoder: str = "") -> 
 # ---- an answer
 
 
-def answer(session: Session, record: TurnRecord, read_image: Reader) -> Run:
+def answer(session: Session, record: TurnRecord) -> Run:
     """Answer a record's question with its decoder, once its turn in the queue has come.
 
     Stops whatever runs in the session. The record joins `session.records` (unless it is there already). The
@@ -53,10 +51,10 @@ def answer(session: Session, record: TurnRecord, read_image: Reader) -> Run:
     session.interrupt()
     if record not in session.records:
         session.records.append(record)
-    return _start(session, partial(_answer, session, record, read_image), record.decoder)
+    return _start(session, partial(_answer, session, record), record.decoder)
 
 
-def _answer(session: Session, record: TurnRecord, read_image: Reader, run: Run) -> None:
+def _answer(session: Session, record: TurnRecord, run: Run) -> None:
     context, conversation = session.context, session.conversation
     try:
         with session.exclusive(run):
@@ -72,7 +70,7 @@ def _answer(session: Session, record: TurnRecord, read_image: Reader, run: Run) 
                 with context.queue.enter(session.person) as place:
                     run.wait_for(place)
                     record.state = "running"
-                    limit = _ask(session, record, read_image)
+                    limit = _ask(session, record)
                     session.snapshot(record)
                     drafter = session.drafter(record.decoder)
                     run.decode(conversation, drafter, record, max_new_tokens=limit, beside=False)
@@ -137,14 +135,14 @@ def _recover(session: Session, error: Exception) -> None:
         LOG.error("A run failed.", exc_info=error)
 
 
-def _ask(session: Session, record: TurnRecord, read_image: Reader) -> int:
+def _ask(session: Session, record: TurnRecord) -> int:
     """Put the question to the conversation -> tokens that its answer may have."""
     text, target, conversation = record.question, session.target, session.conversation
     if not text and not record.paths:
         raise ValueError("Type a question first.")
     if record.paths and not target.sees_images:
         raise ValueError(f"The model “{target.name}” reads text only; ask without an image.")
-    images = [read_image(path) for path in record.paths]
+    images = [ImageFile(path) for path in record.paths]
     conversation.ask(text or "What do you see?", images)
     left = target.max_context - conversation.prompt_tokens
     if left < LEAST_CONTEXT:
@@ -309,7 +307,9 @@ def _swap_image(session: Session, other: Image, title: str, run: Run) -> None:
                 for message, turn in zip(asked, turns, strict=True):
                     ids = turn.answer.token_ids
                     true.ask(message.text, message.images)
-                    swapped.ask(message.text, [other.resize(i.size) for i in message.images])
+                    swapped.ask(
+                        message.text, [other.resize(loaded(i).size) for i in message.images]
+                    )
                     pairs = zip(
                         teacher_forced(true, ids), teacher_forced(swapped, ids), strict=True
                     )

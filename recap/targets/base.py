@@ -11,6 +11,7 @@ import numpy as np
 from PIL.Image import Image
 
 from ..predictions import Predictions
+from .images import ImageFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Message:
 
     role: str
     text: str
-    images: tuple[Image, ...] = ()
+    images: tuple[Image | ImageFile, ...] = ()
 
 
 @dataclass

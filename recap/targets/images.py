@@ -11,7 +11,9 @@ import contextlib
 import io
 import stat
 import threading
+import time
 import warnings
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +77,57 @@ class Picture:
 
     image: Image.Image
     note: str = ""
+
+
+CACHE_BYTES, CACHE_S = 256_000_000, 30.0
+"""Decoded files are kept for so long, so that the page's copy and the model's reading decode a file once."""
+
+_decoded: OrderedDict[tuple[str, int, int], tuple[float, Picture]] = OrderedDict()
+_decoded_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image that stays on disk: a conversation keeps it instead of the pixels."""
+
+    path: str
+
+    def load(self) -> Image.Image:
+        """The image; see `read`."""
+        return self.read().image
+
+    def read(self) -> Picture:
+        """The picture; see `read_picture`. Its image is shared: do not change it."""
+        try:
+            about = Path(self.path).stat()
+        except OSError:
+            return read_picture(self.path)  # it says what is wrong
+        key = (self.path, about.st_mtime_ns, about.st_size)
+        with _decoded_lock:
+            known = _decoded.get(key)
+        if known is not None:
+            return known[1]
+        picture = read_picture(self.path)
+        with _decoded_lock:
+            _decoded[key] = (time.monotonic(), picture)
+        forget_decoded(CACHE_S)
+        return picture
+
+
+def forget_decoded(older_s: float = 0.0) -> None:
+    """Drop decoded files that are older, and the oldest beyond CACHE_BYTES."""
+    now = time.monotonic()
+    with _decoded_lock:
+        total = sum(3 * p.image.width * p.image.height for _, p in _decoded.values())
+        for key, (at, picture) in list(_decoded.items()):
+            if at < now - older_s or total > CACHE_BYTES:
+                del _decoded[key]
+                total -= 3 * picture.image.width * picture.image.height
+
+
+def loaded(image: Image.Image | ImageFile) -> Image.Image:
+    """The pixels of an image, wherever it is."""
+    return image.load() if isinstance(image, ImageFile) else image
 
 
 def open_image(file: str | Path | bytes, name: str | None = None) -> Image.Image:

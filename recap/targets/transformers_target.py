@@ -23,6 +23,7 @@ from .base import KVState, Message, Segment
 from .captured import CapturedPass, PassModel
 from .chat_template import PLAIN, ChatTemplate
 from .device_lock import FairLock
+from .images import loaded
 from .kv_cache import KVCache
 from .masks import MaskBuilder
 from .vocabulary import Vocabulary
@@ -154,7 +155,7 @@ class TransformersTarget:
     ) -> Segment:
         """See `Target.encode`."""
         new = [messages[-1]] if known else messages
-        images = [image for message in new for image in message.images]
+        images = [loaded(image) for message in new for image in message.images]
         inputs, counts = self.image_inputs(images) if images else ({}, [])
         if known:
             ids = self.chat_template.later(messages, counts, answer or ())

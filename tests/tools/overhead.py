@@ -28,12 +28,12 @@ from recap.engine import Answer, stream
 from recap.page import launch
 from recap.page.examples import Example, load_examples
 from recap.page.names import DECODER_NAMES
-from recap.page.uploads import read_image
 from recap.server import run as server_run
 from recap.server.model_loader import ModelLoader
 from recap.server.sessions import Sessions
 from recap.targets import load_target
 from recap.targets.base import Target
+from recap.targets.images import open_image
 from recap.trace import Step
 
 from .browser import FLAGS, Person, chromium_path, free_port
@@ -87,7 +87,7 @@ def clocked(conversation: Conversation, drafter: Drafter, **settings: Any) -> An
 def in_library(target: Target, decoder: str, example: Example, question: str, most: int) -> Clock:
     """The answer as `recap.stream` gives it, recording on as on the page."""
     conversation = Conversation(target)
-    conversation.ask(question, [read_image(example.path)])
+    conversation.ask(question, [open_image(example.path)])
     drafter = make_drafter(decoder, vocab_size=target.vocab_size)
     answer, clock = stream(conversation, drafter, max_new_tokens=most), Clock()
     for _ in clock.time(answer):
