@@ -266,7 +266,7 @@ def test_a_dropped_connection_frees_everything(capfd):
     """Nobody reads the answer any more: it ends at the next pass, and its turn is the next one's."""
     target, sessions = HeldTarget(), Sessions()
     loader = ModelLoader("held", lambda: target)
-    assert loader.wait(10)
+    assert loader.wait(60)
     with serving(loader, sessions, max_new_tokens=5000) as address:
         client = Client(address)
         body = {"data": [{"text": "5 6 7"}, "recap"], "session_hash": "longlonglong"}
@@ -290,7 +290,7 @@ def test_while_streams_drop_and_pages_close_everybody_else_is_served(capfd):
     """Gradio closes a dropped stream on its event loop: nothing of ours may wait there for a pass."""
     target, sessions = HeldTarget(), Sessions()
     loader = ModelLoader("held", lambda: target)
-    assert loader.wait(10)
+    assert loader.wait(60)
     with serving(loader, sessions, max_new_tokens=5000) as address:
         client = Client(address)
         for number, end in enumerate(("drop", "cancel", "close")):

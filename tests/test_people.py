@@ -232,7 +232,6 @@ def test_a_comparison_lets_answers_go_first():
     assert comparison.progress().phase == "waiting: 1 answer goes first"
     target.go.set()
     assert answer.result().tokens == 30
-    assert set(one.turns[-1].runs) == {"recap"}, "the comparison has not ended"
     assert comparison.wait(20)
     assert set(one.turns[-1].runs) == {"recap", "autoregressive"}
     its = target.states[passes]
@@ -468,7 +467,7 @@ def test_the_demo_model_answers_for_one_that_cannot_be_loaded():
         raise LoadError("There is no model x on the hub (or it is private), and no such directory.")
 
     loader = ModelLoader("x", fail, fallback=lambda: demo)
-    assert loader.wait(5)
+    assert loader.wait(60)
     assert loader.target is demo
     assert loader.note == (
         "The model “x” could not be loaded: There is no model x on the hub (or it is private), and no "
@@ -476,7 +475,7 @@ def test_the_demo_model_answers_for_one_that_cannot_be_loaded():
     )
     assert loader.error == ""
     loader = ModelLoader("x", fail, fallback=fail)
-    assert loader.wait(5)
+    assert loader.wait(60)
     assert loader.error.startswith("There is no model x")
     assert not loader.loaded
 

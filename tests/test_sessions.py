@@ -447,14 +447,14 @@ def test_a_full_context_is_said(target):
 
 def test_loader_says_what_went_wrong(target):
     loader = ModelLoader("x", lambda: target)
-    assert loader.wait(5)
+    assert loader.wait(60)
     assert loader.target is target
 
     def fail():
         raise OSError("no such directory")
 
     loader = ModelLoader("x", fail)
-    assert loader.wait(5)
+    assert loader.wait(60)
     with pytest.raises(NotReadyError, match="could not be loaded: OSError: no such directory"):
         _ = loader.target
     with pytest.raises(NotReadyError, match="still loading"):
