@@ -15,7 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "assets" / "examples"
 
 
 def load_suite(name: str, limit: int | None = None) -> list[Sample]:
-    """The first `limit` samples of "text" (text prompts), "demo" (the example images), FORMAT:FILE (see `formats`), or a JSONL file.
+    """The first `limit` samples of a suite.
+
+    "text": the fourteen conversations that Recap was developed on. "text-dev", "text-test": 36 others each,
+    of twelve kinds; constants are chosen on the first, figures shown on the second. "demo": the example
+    images. FORMAT:FILE: a published data set (see `formats`). Else a JSONL file.
 
     A JSONL line is {"id", "turns": [question, ...] or "question", "image": file or "images": [file, ...],
     and optionally "topic" or "category"}. Image files are looked for next to the JSONL file and in the
@@ -23,7 +27,9 @@ def load_suite(name: str, limit: int | None = None) -> list[Sample]:
     """
     format_, colon, path = name.partition(":")
     if name == "text":
-        samples = _text()
+        samples = _text("prompts.json")
+    elif name in ("text-dev", "text-test"):
+        samples = _text("conversations.json", split=name.removeprefix("text-"))
     elif name == "demo":
         samples = _demo()
     elif colon and format_ in FORMATS:
@@ -44,9 +50,11 @@ def _unique(samples: list[Sample]) -> list[Sample]:
     return made
 
 
-def _text() -> list[Sample]:
-    data = json.loads(Path(__file__).with_name("prompts.json").read_text(encoding="utf-8"))
-    return [Sample(d["id"], tuple(d["turns"]), kind=d["kind"]) for d in data]
+def _text(file: str, split: str | None = None) -> list[Sample]:
+    data = json.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return [
+        Sample(d["id"], tuple(d["turns"]), kind=d["kind"]) for d in data if d.get("split") == split
+    ]
 
 
 def _demo() -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Many people on the real app for a while, who behave as people do: `python -m tests.tools.soak`.
+"""Many people on the real app for a while, who behave as people do; `crowd` runs it.
 
 Each user asks about example images, follows up, brings new images and broken ones, stops answers, closes
 the page in the middle, starts a new chat. Checked: every answer that ends by itself equals what the same
@@ -9,16 +9,14 @@ resident memory at the end is near that after the warm-up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,11 +54,17 @@ class Alone:
         from recap.targets import load_target
 
         self._target = load_target("demo")
-        self._known: dict[Questions, tuple[int, ...]] = {}
+        self._known: dict[Questions, tuple[tuple[int, ...], str]] = {}
         self._lock = threading.Lock()
 
     def answer(self, asked: Questions) -> tuple[int, ...]:
         """Token ids of the answer to the conversation's last question."""
+
+        self.text(asked)
+        return self._known[asked][0]
+
+    def text(self, asked: Questions) -> str:
+        """The text of that answer."""
         from PIL import Image
 
         from recap.conversation import Conversation
@@ -74,8 +78,8 @@ class Alone:
                 for turn, (image, question) in enumerate(asked, 1):
                     conversation.ask(question, [Image.open(image)] if image else [])
                     made = generate(conversation, drafter, max_new_tokens=TOKENS)
-                    self._known[asked[:turn]] = made.token_ids
-            return self._known[asked]
+                    self._known[asked[:turn]] = made.token_ids, made.text
+            return self._known[asked][1]
 
 
 @dataclass
@@ -109,12 +113,15 @@ class User(threading.Thread):
             while time.monotonic() < self.until:
                 if not self.page or self.rng.random() < 0.1:
                     self.page, self.asked = f"soak-{self.rng.getrandbits(64):016x}", ()
-                things = (self.ask, self.ask, self.ask, self.leave, self.stop, self.clear, self.bad)
-                self.rng.choice(things)()
+                self.rng.choice(self.actions())()
         except httpx.HTTPError as error:
             self.report.fault(f"{self.name}: the server did not answer ({type(error).__name__})")
         finally:
             self.http.close()
+
+    def actions(self) -> tuple[Callable[[], None], ...]:
+        """What such a person does, some of it more often."""
+        return self.ask, self.ask, self.ask, self.leave, self.stop, self.clear, self.bad
 
     # ---- what people do
 
@@ -258,19 +265,27 @@ def figures(address: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def soak(*, users: int, seconds: float, warm_s: float, growth: float | None = GROWTH) -> Report:
-    """Run it -> what happened. growth: most that memory may grow after `warm_s` (None: any)."""
+def soak(
+    kinds: Sequence[type[User]], *, seconds: float, warm_s: float, growth: float | None = GROWTH
+) -> Report:
+    """Run it with one person of each of these kinds -> what happened.
+
+    growth: most that memory may grow after `warm_s` (None: any).
+    """
     report, alone = Report(), Alone()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
         # twice as many sessions as people, so that the oldest one is always an abandoned one, and so
         # little room for KV caches that conversations are evicted and read again all the time
-        settings = {"RECAP_SESSIONS": str(2 * users), "RECAP_KV_MB": str(KV_MB)}
+        settings = {"RECAP_SESSIONS": str(2 * len(kinds)), "RECAP_KV_MB": str(KV_MB)}
         settings["RECAP_GRACE_SECONDS"] = "1"
         settings |= {"RECAP_MODEL": "demo", "RECAP_MAX_NEW_TOKENS": str(TOKENS)}
         with started_app(log, "/healthz", **settings) as (address, pid):
             begun = time.monotonic()
-            people = [User(address, i, begun + seconds, alone, report) for i in range(users)]
+            people = [
+                kind(address, seed, begun + seconds, alone, report)
+                for seed, kind in enumerate(kinds)
+            ]
             for person in people:
                 person.start()
             time.sleep(warm_s)
@@ -281,7 +296,7 @@ def soak(*, users: int, seconds: float, warm_s: float, growth: float | None = GR
                     report.fault(f"{person.name} never got an answer")
             report.rss_mb.append(rss_mb(pid))
             check_quiet(address, report)
-            last = User(address, users, 0.0, alone, report)
+            last = User(address, len(kinds), 0.0, alone, report)
             report.release_s = [last.close_page() for _ in range(5)]
             last.http.close()
         text = log.read_text()
@@ -303,24 +318,3 @@ def check_quiet(address: str, report: Report) -> None:
             return
         time.sleep(0.2)
     report.fault(f"{running:.0f} answers still run and {waiting:.0f} wait")
-
-
-def main() -> int:
-    """Run a soak and print what happened -> 0 if nothing was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.soak", description=__doc__)
-    parser.add_argument("--users", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--warm", type=float, default=60, help="seconds before memory is noted")
-    args = parser.parse_args()
-    report = soak(users=args.users, seconds=args.seconds, warm_s=args.warm)
-    for what, count in sorted(report.done.items()):
-        print(f"{count:6} {what}")
-    first, last = report.rss_mb
-    print(f"resident memory: {first:.0f} MB after the warm-up, {last:.0f} MB at the end")
-    print(f"an answer whose page was closed ended after {max(report.release_s):.2f} s at most")
-    print(*report.wrong, f"{len(report.wrong)} wrong", sep="\n")
-    return 1 if report.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,6 @@
-"""A person on the page, for the soak: the page's own events over HTTP, as the browser sends them.
+"""Many people on the real app for a while, on pages and by the API: `python -m tests.tools.crowd`.
+
+`soak` has those who use the API. A person on a page sends the page's own events over HTTP, as a browser does.
 
 Checked after every answer: the chat holds this person's questions and no others, and the answer is what the
 same conversation gets alone.
@@ -6,7 +8,9 @@ same conversation gets alone.
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,7 +18,9 @@ from html import unescape
 from itertools import pairwise
 from typing import Any
 
-from .soak import User
+import httpx
+
+from .soak import User, soak
 
 CHAIN = ("ask", "answer", "show", "compare", "compared")
 """The events of a question, each one following the one before."""
@@ -32,7 +38,8 @@ class PageUser(User):
     @cached_property
     def events_by_name(self) -> dict[str, dict[str, Any]]:
         """The page's events, from its configuration: those of a question, "stop" and "clear"."""
-        config = self.http.get("/config").json()
+        root = str(self.http.base_url).removesuffix("/gradio_api/")
+        config = httpx.get(f"{root}/config", timeout=600).json()
         by_id = {part["id"]: part for part in config["components"]}
         self.defaults = {part["id"]: part["props"].get("value") for part in config["components"]}
         self.ids = {
@@ -167,3 +174,26 @@ class PageUser(User):
         with self.there():
             self.ask()
         self.report.done["reloads"] += 1
+
+
+def main() -> int:
+    """Run a soak and print what happened -> 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.crowd", description=__doc__)
+    parser.add_argument("--pages", type=int, default=50, help="people on pages")
+    parser.add_argument("--clients", type=int, default=50, help="programs on the API")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--warm", type=float, default=60, help="seconds before memory is noted")
+    args = parser.parse_args()
+    kinds = [PageUser] * args.pages + [User] * args.clients
+    report = soak(kinds, seconds=args.seconds, warm_s=args.warm)
+    for what, count in sorted(report.done.items()):
+        print(f"{count:6} {what}")
+    first, last = report.rss_mb
+    print(f"resident memory: {first:.0f} MB after the warm-up, {last:.0f} MB at the end")
+    print(f"an answer whose page was closed ended after {max(report.release_s):.2f} s at most")
+    print(*report.wrong, f"{len(report.wrong)} wrong", sep="\n")
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
