@@ -290,7 +290,6 @@ function drawRuns() {
 // A trace from a file stays until the next answer begins.
 function openFile(text, name) {
   state.file = name;
-  state.own = String(props.value || "");
   show(text);
   setFollow(false);
   goTo(0);
@@ -300,17 +299,18 @@ function openFile(text, name) {
 function closeFile() {
   state.file = "";
   show("\n"); // forget the file, even if its first line is the conversation's
-  update();
+  show(state.own);
 }
 
 // The conversation's trace has changed. An opened file stays if it is still the same turn's (a comparison ended).
 function update() {
-  const text = String(props.value || "");
+  const before = turnOf(state.own);
+  state.own = merge(state.own, String(props.value || ""));
   counters.updates += 1;
   state.live = null;
-  if (state.file && text && turnOf(text) === turnOf(state.own)) return drawRuns();
+  if (state.file && state.own && turnOf(state.own) === before) return drawRuns();
   state.file = "";
-  show(text);
+  show(state.own);
 }
 
 // The newest step of the answer in the chat, a few times a second; runs beside it are not shown.

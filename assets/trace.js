@@ -78,6 +78,25 @@ function turnOf(text) {
 
 // feed(text) -> what became of the trace: "grown", "rewritten" (the same turn) or "new". `refused` says why a trace
 // is not read.
+// The server sends a turn's trace once, then only the runs that are new or ran again, behind a line of type
+// "more". merge(known, text) -> the whole trace; lines of another turn than the known one change nothing.
+function merge(known, text) {
+  if (!text.startsWith('{"type":"more"')) return text;
+  if (turnOf(text) !== turnOf(known)) return known;
+  const parts = new Map(); // by run; one that ran again takes its old place
+  let part = "";
+  for (const line of `${known}${text.slice(text.indexOf("\n") + 1)}`.split("\n")) {
+    const opens = line.startsWith('{"type":"start"') || line.startsWith('{"type":"swap"');
+    if (opens) {
+      const { label, decoder, type } = JSON.parse(line);
+      part = label || decoder || type;
+      parts.set(part, "");
+    }
+    if (line) parts.set(part, `${parts.get(part)}${line}\n`);
+  }
+  return [...parts.values()].join("");
+}
+
 function createTrace() {
   const trace = { runs: [], bad: 0, swap: null, refused: "", feed };
   let read = "";

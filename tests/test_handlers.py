@@ -41,11 +41,15 @@ class Page:
         self.handlers = Handlers(loader, Sessions(), load_examples(), max_new_tokens=20)
         self.handlers.parts = Names()
         self.shows: dict[str, Any] = defaultdict(str)
+        self.more: list[str] = []
 
     def take(self, updates: Any) -> None:
         for name, value in updates.items():
             if name == "__type__":
                 continue
+            if name == "trace" and value.startswith('{"type":"more"'):
+                self.more.append(value)
+                value = self.session.turns[-1].trace  # what the browser's `merge` makes of it
             self.shows[name] = getattr(value, "constructor_args", value)
 
     @property
@@ -179,6 +183,25 @@ def test_tree_table_and_charts_follow_clear_and_undo(page):
     page.ask(QUESTION)
     page.take(page.handlers.clear(page.id))
     assert (page.shows["trace"], page.charts(), page.words()) == ("", set(), [])
+
+
+def test_a_trace_is_sent_once(page):
+    """After the answer only what is new goes to the browser, however often decoders are compared."""
+    page.begin(QUESTION)
+    page.answer()
+    record = page.session.turns[-1]
+    assert page.shows["trace"] == record.traces["recap"]
+    assert page.more == []
+    page.compare()
+    [head, *lines] = page.more[-1].splitlines(keepends=True)
+    assert json.loads(head) == {"type": "more", "turn": record.key}
+    assert "".join(lines) == record.traces["token_recycling"]
+    for _ in range(3):
+        list(page.handlers.compare_again(page.id, ["recap"]))
+        page.take(page.handlers.compared(page.id))
+        assert page.more[-1].partition("\n")[2] == record.traces["recap"]
+    page.compare()
+    assert len(page.more) == 4, "nothing new, nothing sent"
 
 
 def test_a_refused_question_leaves_the_last_turn_and_comes_back(page):

@@ -108,7 +108,7 @@ class Comparison:
             f"with another image {changed} of these {tokens} tokens would be others: they are marked",
             "done",
         )
-        return {p.trace: record.trace, p.status: texts.status(*self.views.of(session).status)}
+        return self.trace(session) | {p.status: texts.status(*self.views.of(session).status)}
 
     def compared(self, id_: str) -> Updates:
         """After a comparison: the session as it stands. A newer question shows itself."""
@@ -125,15 +125,17 @@ class Comparison:
     def turn(self, session: Session | None) -> Updates:
         """Tree and table of the last turn, and what room is left."""
         p = self.parts
-        updates: Updates = {
-            p.trace: session.turns[-1].trace if session and session.turns else "",
-            p.live: "",
-            p.results: texts.table_or_nothing(session),
-        }
+        updates = self.trace(session)
+        updates |= {p.live: "", p.results: texts.table_or_nothing(session)}
         if session is not None:
             used = len(session.conversation.ids)
             updates[p.room] = texts.room(session.target, used, self.max_new_tokens)
         return updates
+
+    def trace(self, session: Session | None) -> Updates:
+        """What the page lacks of the last turn's trace."""
+        lines = "" if session is None else self.views.of(session).trace(session)
+        return {} if lines is None else {self.parts.trace: lines}
 
     def everything(self, session: Session | None) -> Updates:
         """Tree, table and charts; charts without a turn are hidden: an empty one is noise to a screen

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..server.session import Session, TurnRecord
 from ..targets.images import display_name
+from ..trace import dumps
 from . import texts
 
 FREED = (
@@ -26,12 +27,13 @@ FREED = (
 class View:
     """status: the line under the chat and its kind, see `texts.status`. pending: the question that waits for
     its answer event. images: record key -> the page's copies of its images. freed: an earlier conversation
-    of this page was freed."""
+    of this page was freed. sent: the key of the turn whose trace the page has, and its parts as sent."""
 
     status: tuple[str, str] = ("", "")
     pending: TurnRecord | None = None
     images: dict[str, list[str]] = field(default_factory=dict)
     freed: bool = False
+    sent: tuple[str, dict[str, str]] = ("", {})
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> TurnRecord | None:
@@ -54,6 +56,24 @@ class View:
         return self.pending is None and not any(
             record.state in ("waiting", "running") for record in session.records
         )
+
+    def trace(self, session: Session) -> str | None:
+        """What the page lacks of the last turn's trace; None if it lacks nothing.
+
+        A turn's trace is sent once. Afterwards only runs that are new or ran again go, behind a line
+        {"type": "more", "turn": key} (see `merge` in assets/trace.js).
+        """
+        record = session.turns[-1] if session.turns else None
+        if record is None:
+            self.sent = ("", {})
+            return ""
+        key, known = self.sent
+        parts = record.trace_parts
+        self.sent = (record.key, parts)
+        if key != record.key:
+            return record.trace
+        more = [lines for label, lines in parts.items() if known.get(label) is not lines]
+        return dumps({"type": "more", "turn": key}) + "\n" + "".join(more) if more else None
 
     def chat(self, session: Session) -> list[dict[str, Any]]:
         """The messages of the chat, as `gr.Chatbot` takes them."""

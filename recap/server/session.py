@@ -78,8 +78,13 @@ class TurnRecord:
     @property
     def trace(self) -> str:
         """All runs' lines, the answer's own first, then what an image swap found."""
-        others = [lines for label, lines in self.traces.items() if label != self.decoder]
-        return "".join([self.traces.get(self.decoder, ""), *others, self.swap_line])
+        parts = self.trace_parts
+        return "".join([parts.pop(self.decoder, ""), *parts.values()])
+
+    @property
+    def trace_parts(self) -> dict[str, str]:
+        """The trace's lines by run, what an image swap found under "swap"."""
+        return self.traces | ({"swap": self.swap_line} if self.swap_line else {})
 
     def refuse(self, reason: str) -> None:
         """Nothing of this question is in the conversation; `reason` is one sentence."""
