@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from .drafters.jit import cache_folder
 from .drafters.recap.tree_size import PassCost, Points
 from .targets.base import KVState, Segment, Target
+from .targets.hardware import cpu_threads, processor
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Packed tokens of the passes that are timed."""
@@ -161,20 +163,15 @@ def pass_cost(target: Target, *, folder: Path | None = None, fresh: bool = False
 
 def _fingerprint(target: Target) -> str:
     """What the cost depends on: machine, threads, model, device, dtype."""
-    import torch
-
-    device = target.device
-    if device.startswith("cuda"):
-        device += torch.cuda.get_device_name(target.device)
     what = (
         platform.node(),
-        platform.machine(),
+        processor(target.device),
         os.cpu_count(),
-        torch.get_num_threads(),
-        torch.__version__,
+        cpu_threads(),
+        version("torch"),
         target.name,
         target.vocab_size,
-        device,
+        target.device,
         target.dtype,
         target.passes,
     )

@@ -41,16 +41,6 @@ LAZY = {  # imports of our own inside a function -> why they wait
     "recap.targets -> recap.targets.loader": "`import recap` stays free of transformers (seconds)",
     "recap.bench.command -> recap.bench.experiment": "`--help` and `ask` do not load what measures",
 }
-PENDING: dict[str, set[str]] = {
-    "libraries": {
-        "recap.page.texts -> torch",
-    },
-    "circles": set(),
-    "privates": {
-        "recap.page.launch uses demo._queue",
-    },
-}
-"""Rule -> violations that are known and still to be mended. Empty it."""
 
 
 @dataclass(frozen=True)
@@ -226,19 +216,7 @@ def house() -> Tree:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_house_keeps_the_rule(rule, house):
-    assert sorted(rule(house) - PENDING.get(rule.__name__, set())) == []
-
-
-@pytest.mark.parametrize(
-    ("rule", "violation"),
-    [
-        pytest.param(rule, violation, marks=pytest.mark.xfail(reason="still to be mended"))
-        for rule in RULES
-        for violation in sorted(PENDING.get(rule.__name__, set()))
-    ],
-)
-def test_what_is_still_to_be_mended(rule, violation, house):
-    assert violation not in rule(house)
+    assert sorted(rule(house)) == []
 
 
 def test_every_lazy_import_that_is_allowed_is_there(house):

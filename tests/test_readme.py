@@ -171,7 +171,7 @@ def test_the_drafter_of_the_exercise_is_lossless_and_saves_passes():
     target = load_target("demo")
     drafters = [
         make_drafter("autoregressive", vocab_size=target.vocab_size),
-        names["PairDrafter"](),
+        names["PairDrafter"](target.vocab_size),
     ]
     conversation = Conversation(target)
     turns: dict[str, list] = {drafter.name: [] for drafter in drafters}

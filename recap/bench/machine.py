@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..targets.base import Target
+from ..targets.hardware import cpu_threads, processor
 
 
 def machine(target: Target) -> dict[str, Any]:
     """Model, processor, device, dtype and torch's CPU threads, JSON-ready."""
     return {
         "model": target.name,
-        "processor": _processor(target),
+        "processor": processor(target.device),
         "device": target.device,
         "dtype": target.dtype,
-        "threads": torch.get_num_threads(),
+        "threads": cpu_threads(),
     }
-
-
-def _processor(target: Target) -> str:
-    if target.device == "cuda":
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def in_words(report: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import functools
 import logging
 import shutil
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,15 @@ from .token_recycling import TokenRecyclingDrafter
 
 log = logging.getLogger("recap")
 
-DECODERS = ("recap", "token_recycling", "prompt_lookup", "autoregressive")
-"""Names that `make_drafter` knows, in the order of comparisons."""
+DRAFTERS: dict[str, Callable[..., Drafter]] = {
+    "recap": RecapDrafter,
+    "token_recycling": TokenRecyclingDrafter,
+    "prompt_lookup": PromptLookupDrafter,
+    "autoregressive": AutoregressiveDrafter,
+}
+"""Every decoder by its name, in the order of comparisons. A new one is a line here."""
+
+DECODERS = tuple(DRAFTERS)
 
 
 @functools.cache
@@ -50,7 +58,7 @@ def _run_kernels() -> None:
     """Draft and learn with every drafter on a tiny vocabulary, to compile whatever a run needs."""
     jit.reserve(jit.new_table(), 100)
     one = Predictions(np.zeros(1, np.int64), np.zeros((1, 8), np.int64), np.ones((1, 8), "f4"))
-    for drafter in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter()):
+    for drafter in (RecapDrafter(8), TokenRecyclingDrafter(8), PromptLookupDrafter(8)):
         drafter.begin([1, 2, 3, 1], blocked=frozenset(), terminal=frozenset())
         drafter.seed([3], one)
         drafter.confirm([2])
@@ -70,17 +78,10 @@ def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
     drafter's class, such as config=RecapConfig(...) for "recap" or warm=False for "token_recycling".
     Raises ValueError for an unknown name.
     """
+    if name not in DRAFTERS:
+        raise ValueError(f'There is no decoder "{name}". Choose one of: {", ".join(DECODERS)}.')
     warm()
-    match name:
-        case "recap":
-            return RecapDrafter(vocab_size, **settings)
-        case "token_recycling":
-            return TokenRecyclingDrafter(vocab_size, **settings)
-        case "prompt_lookup":
-            return PromptLookupDrafter(**settings)
-        case "autoregressive":
-            return AutoregressiveDrafter(**settings)
-    raise ValueError(f'There is no decoder "{name}". Choose one of: {", ".join(DECODERS)}.')
+    return DRAFTERS[name](vocab_size, **settings)
 
 
 __all__ = ["DECODERS", "Drafter", "Predictions", "make_drafter", "warm"]

@@ -17,7 +17,7 @@ class AutoregressiveDrafter(Drafter):
     top_k = 0
     seeds = False
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int = 0) -> None:
         self._last = -1
 
     def confirm(self, tokens: Sequence[int]) -> None:

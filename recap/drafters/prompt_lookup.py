@@ -18,7 +18,7 @@ class PromptLookupDrafter(Drafter):
     top_k = 0
     seeds = False
 
-    def __init__(self, chain: int = 10) -> None:
+    def __init__(self, vocab_size: int = 0, *, chain: int = 10) -> None:
         self.chain = chain
         self._lookup = SuffixLookup()
         self._terminal: frozenset[int] = frozenset()

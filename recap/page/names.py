@@ -16,7 +16,15 @@ SOURCES: dict[str, dict[str, str]] = _NAMES["sources"]
 RUNS: dict[str, dict[str, str]] = DECODERS | _NAMES["runs"]
 """What a turn's runs are called: by their decoder, or by a label of their own."""
 
-DECODER_NAMES = {key: decoder["name"] for key, decoder in DECODERS.items()}
+
+class _Names(dict[str, str]):
+    """A decoder that the file does not know (a new one, an exercise) is called by its key."""
+
+    def __missing__(self, key: str) -> str:
+        return key
+
+
+DECODER_NAMES = _Names({key: decoder["name"] for key, decoder in DECODERS.items()})
 
 
 def css() -> str:

@@ -9,6 +9,7 @@ from ..server.actions import compared_tokens, reference_of, shown_runs
 from ..server.session import Session, TurnRecord
 from ..targets import images
 from ..targets.base import Target
+from ..targets.hardware import cpu_threads, processor
 from ..trace import Turn
 from .names import DECODER_NAMES
 
@@ -102,11 +103,9 @@ def model_line(target: Target, seconds: float, note: str = "") -> str:
 
 def hardware(device: str) -> str:
     """The device in words: a GPU's name, or the CPU threads in use."""
-    import torch
-
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    return f"{device}, {count(torch.get_num_threads(), 'thread')}"
+    if device == "cpu":
+        return f"{device}, {count(cpu_threads(), 'thread')}"
+    return processor(device)
 
 
 def measured(turn: Turn, *, n: str) -> str:

@@ -93,19 +93,19 @@ class Place:
     """One answer's or comparison's place in an AnswerQueue, until its `with` block is left."""
 
     def __init__(self, queue: AnswerQueue, person: str, rank: Rank) -> None:
-        self._queue, self.person, self.rank = queue, person, rank
+        self.queue, self.person, self.rank = queue, person, rank
         self.begun = 0.0
         self.cancelled = False
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the turn -> whether it has come. Returns False at once after `cancel`."""
-        with self._queue._changed:
-            self._queue._changed.wait_for(lambda: self.cancelled or self.number == 0, timeout_s)
+        with self.queue._changed:
+            self.queue._changed.wait_for(lambda: self.cancelled or self.number == 0, timeout_s)
             return self.number == 0 and not self.cancelled
 
     def give_way(self) -> float:
         """For a comparison, between two passes: wait while answers run or wait -> seconds waited."""
-        queue, begun = self._queue, time.monotonic()
+        queue, begun = self.queue, time.monotonic()
         if self.rank == "answer" or not (queue._running or queue._line):
             return 0.0
         with queue._changed:
@@ -116,20 +116,20 @@ class Place:
 
     def cancel(self) -> None:
         """End every wait of this place now."""
-        with self._queue._changed:
+        with self.queue._changed:
             self.cancelled = True
-            self._queue._changed.notify_all()
+            self.queue._changed.notify_all()
 
     @property
     def number(self) -> int:
         """Place in line from 1, counting the own rank; 0 once it may run."""
-        line = [place for place in self._queue._line if place.rank == self.rank]
+        line = [place for place in self.queue._line if place.rank == self.rank]
         return line.index(self) + 1 if self in line else 0
 
     @property
     def phase(self) -> str:
         """The wait in words, for the page; "" while nothing is waited for."""
-        queue = self._queue
+        queue = self.queue
         with queue._changed:
             number, total = self.number, queue.waiting(self.rank)
             ahead = queue.running() + queue.waiting()
@@ -153,4 +153,4 @@ class Place:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._queue._leave(self)
+        self.queue._leave(self)

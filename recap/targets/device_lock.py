@@ -12,14 +12,14 @@ class FairLock:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._queue: deque[tuple[int, threading.Lock]] = deque()
+        self._line: deque[tuple[int, threading.Lock]] = deque()
         self._owner: int | None = None
         self._depth = 0
 
     @property
     def waiting(self) -> int:
         """How many threads wait for the lock."""
-        return len(self._queue)
+        return len(self._line)
 
     def acquire(self) -> bool:
         """Take the lock, after every thread that asked earlier -> True."""
@@ -33,14 +33,14 @@ class FairLock:
                 return True
             turn = threading.Lock()
             turn.acquire()
-            self._queue.append((me, turn))
+            self._line.append((me, turn))
         try:
             turn.acquire()
         except BaseException:  # interrupted while waiting: leave the queue, or pass the turn on
             with self._mutex:
                 mine = self._owner == me
                 if not mine:
-                    self._queue.remove((me, turn))
+                    self._line.remove((me, turn))
             if mine:
                 self.release()
             raise
@@ -54,8 +54,8 @@ class FairLock:
             self._depth -= 1
             if self._depth:
                 return
-            if self._queue:
-                self._owner, turn = self._queue.popleft()
+            if self._line:
+                self._owner, turn = self._line.popleft()
                 self._depth = 1
                 turn.release()
             else:
