@@ -27,13 +27,20 @@ class App:
     def __init__(self):
         self.asked: list[tuple[str, str, str]] = []
         self.files: list[list] = []
+        self.compared: list[str] = []
         self.size, self.made, self.inside, self.most = 5, 0, 0, 0
         self.lock = threading.Lock()
         with gr.Blocks() as page:
             inputs = [gr.JSON(), gr.Textbox()]
             gr.Button().click(self.chat, inputs, gr.JSON(), api_name="chat", concurrency_limit=4)
+            gr.Button().click(self.compare, None, gr.JSON(), api_name="compare")
         page.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", ssr_mode=False)
         self.page, self.url = page, page.local_url
+
+    def compare(self, request: gr.Request):
+        with self.lock:
+            self.compared.append(request.session_hash)
+        return {}
 
     def chat(self, message, decoder, request: gr.Request):
         with self.lock:
@@ -46,7 +53,8 @@ class App:
                 raise gr.Error("The model is away.", print_exception=False)
             for made in range(1, self.size + 1):
                 yield {"text": "word" * made}
-            yield {"text": "word" * self.size, "tokens": self.size, "finish_reason": "eos"}
+            turn = {"text": "word" * self.size, "tokens": self.size, "finish_reason": "eos"}
+            yield turn | {"queue_s": 0.0}
         finally:
             with self.lock:
                 self.inside -= 1
@@ -86,11 +94,20 @@ def test_a_closed_loop_keeps_every_user_in_conversations_of_its_own(app):
     for question in report["questions"]:
         assert question["tokens"] == 5
         assert 0 <= question["queue_s"] <= question["first_token_s"] <= question["end_s"]
+    assert app.compared == []
     stage = by_stage["3 users"]
     assert stage["tokens"] == sum(
         q["tokens"] for q in report["questions"] if q["stage"] == "3 users"
     )
     assert stage["failed"] == 0
+
+
+def test_people_on_pages_compare_after_each_answer(app):
+    report = drive(app, users=[2], compare=True)
+    sessions = [session for session, *_ in app.asked]
+    assert sorted(app.compared) == sorted(sessions[1:]), "all but the warm-up's"
+    assert all(question["compare_s"] > 0 for question in report["questions"])
+    assert report["stages"][0]["compare_s"]["p50"] > 0
 
 
 def test_decoders_get_the_same_questions_in_rotated_order(app):

@@ -17,6 +17,8 @@ from PIL import Image
 
 from recap.drafters.recap.memory import PersistentMemory
 from recap.page.environment import Settings
+from recap.page.examples import EXAMPLES
+from recap.page.launch import housekeeping
 from recap.page.uploads import for_page
 from recap.server import actions
 from recap.server.context import ServerContext
@@ -379,6 +381,40 @@ def test_memory_runs_out_where_it_is_allocated(monkeypatch):
     assert agree(session)
     actions.compare(session).result()
     assert len(session.turns[-1].runs) == 4
+
+
+@pytest.mark.parametrize(("each", "match"), [(9, "8 are the most"), (8, "64 are the most")])
+def test_images_have_one_limit_for_page_and_api(each, match):
+    """Of a question, and of a conversation."""
+
+    class Seeing(ScriptedTarget):
+        sees_images = True
+
+    session = Session(Seeing(seed=3, eos=False))
+    path = str(next(EXAMPLES.glob("*.png")))
+    good = 0 if each == 9 else 8
+    for _ in range(good):
+        actions.answer(session, TurnRecord("5 6 7", (path,) * each, "recap", 2)).result()
+    one_more = actions.answer(session, TurnRecord("5 6 7", (path,) * each, "recap", 2))
+    with pytest.raises(ValueError, match=match):
+        one_more.result()
+    assert sum(len(turn.paths) for turn in session.turns) == good * each
+    assert agree(session)
+
+
+def test_housekeeping_goes_on_after_an_error(tmp_path, monkeypatch, caplog):
+    """An error in one task is logged and counted; the others run, now and the next time."""
+    service, file = Sessions(), MemoryFile(MemoryScopes("shared"), tmp_path / "memory")
+    calls: list[str] = []
+    monkeypatch.setattr(service, "sweep", lambda: calls.append("sweep") or 1 / 0)
+    monkeypatch.setattr(file, "save", lambda: calls.append("save"))
+    run = housekeeping(service, file)
+    for now in (100.0, 105.0, 161.0):
+        run(now)
+    assert calls == ["sweep", "save", "sweep", "sweep", "save"]
+    assert "ZeroDivisionError" in caplog.text
+    errors = 'recap_errors_total{kind="ZeroDivisionError"} 3.0'
+    assert errors in service.context.metrics.text().decode()
 
 
 def test_pixels_are_not_kept_with_a_conversation(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ The app is not asked for a length: an answer is cancelled once its text is estim
 tokens (by the characters per token of the answers that ended by themselves). Answers that end earlier by
 themselves stay shorter; `answers_cut` counts the others.
 
-Measured by the client, from sending a question: queue (until the app takes it up), first token, and time
-per token from the first to the last. Tokens come in updates, at most 20 per second.
+Measured by the client, from sending a question: first token, and time per token from the first to the last;
+by the app: the wait in its queue. Tokens come in updates, at most 20 per second.
 """
 
 from __future__ import annotations
@@ -69,9 +69,16 @@ class Stage:
     """One decoder under one load: the conversations of all users."""
 
     def __init__(
-        self, app: App, samples: Sequence[Sample], lengths: Sequence[int], decoder: str, label: str
+        self,
+        app: App,
+        samples: Sequence[Sample],
+        lengths: Sequence[int],
+        decoder: str,
+        label: str,
+        *,
+        compare: bool = False,
     ) -> None:
-        self.app, self.samples, self.lengths = app, samples, lengths
+        self.app, self.samples, self.lengths, self.compare = app, samples, lengths, compare
         self.decoder, self.label = decoder, label
         self.questions: list[Question] = []
         self.refused = 0
@@ -92,6 +99,8 @@ class Stage:
                 question.error = f"upload: {error or type(error).__name__}"
                 return
             await self.app.ask(session, text, files, question)
+            if self.compare and not question.error:
+                await self.app.compare(session, question)
             if question.error:
                 return
 
@@ -138,6 +147,7 @@ class Stage:
             "queue_s": percentiles([q.queue_s for q in done]),
             "first_token_s": percentiles([q.first_token_s for q in done]),
             "token_ms": percentiles([q.token_ms for q in done]),
+            "compare_s": percentiles([q.compare_s for q in done]),
         }
 
 
@@ -178,6 +188,7 @@ async def drive(
     rates: Sequence[float] = (),
     conversations: int,
     seed: int = 0,
+    compare: bool = False,
     process: psutil.Process | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
@@ -196,7 +207,8 @@ async def drive(
         await app.connect()
         await Stage(app, samples, [8], decoders[0], "warm-up").closed(1, 1, seed)
         for loop, size, decoder in tqdm(order, unit="stage", disable=not progress):
-            stage = Stage(app, samples, lengths, decoder, _label(loop, size))
+            label = _label(loop, size)
+            stage = Stage(app, samples, lengths, decoder, label, compare=compare)
             seen: list[float] = []
             watching = asyncio.create_task(_watch(process, seen))
             if loop == "closed":
@@ -216,15 +228,20 @@ def _label(loop: str, size: float) -> str:
     return "1 user" if size == 1 else f"{size} users"
 
 
+SPREADS = (("queue_s", 2), ("first_token_s", 2), ("token_ms", 1), ("compare_s", 2))
+"""Figures that are shown by percentiles, and their decimals."""
+
+
 def table(report: dict[str, Any]) -> Table:
     """The stages, a row each."""
     head = ("loop", "load", "decoder", "answers", "failed", "tokens/s", "queue s p50 / p95 / p99")
-    head += ("first token s p50 / p95 / p99", "ms per token p50 / p95 / p99", "peak memory MB")
+    head += ("first token s p50 / p95 / p99", "ms per token p50 / p95 / p99")
+    head += ("comparison s p50 / p95 / p99", "peak memory MB")
     rows = []
     for s in report["stages"]:
         spread = [
             NONE if s[key] is None else " / ".join(decimal(v, digits) for v in s[key].values())
-            for key, digits in (("queue_s", 2), ("first_token_s", 2), ("token_ms", 1))
+            for key, digits in SPREADS
         ]
         counts = (str(s["questions"] - s["failed"]), str(s["failed"]))
         what = (s["loop"], s["stage"], s["decoder"], *counts, decimal(s["tokens_per_s"], 1))
@@ -274,6 +291,11 @@ def add_command(commands: Any) -> None:
     load.add_argument(
         "--pid", type=int, help="the app's process on this machine, to watch its memory"
     )
+    load.add_argument(
+        "--compare",
+        action="store_true",
+        help="compare all decoders after each answer, as the page does",
+    )
     load.add_argument("--seed", type=int, default=0)
     load.add_argument("--out", type=Path, metavar="FILE", help="write the figures here (JSON)")
     load.set_defaults(run=run_load)
@@ -309,6 +331,7 @@ def run_load(options: argparse.Namespace) -> int:
             rates=rates,
             conversations=options.conversations,
             seed=options.seed,
+            compare=options.compare,
             process=process,
             progress=sys.stderr.isatty(),
         )

@@ -34,6 +34,7 @@ class Question:
     end_s: float | None = None
     tokens: int = 0
     cut: bool = False
+    compare_s: float | None = None
     error: str = ""
 
     @property
@@ -49,7 +50,7 @@ class App:
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url, self.client = url.rstrip("/"), client
-        self._chat = -1  # number of the endpoint
+        self._chat = self._compare = -1  # numbers of the endpoints
         self._tokens, self._characters = 1, 4  # of the answers that ended by themselves
         self._files: dict[str, Any] = {}
 
@@ -57,11 +58,12 @@ class App:
         """Find /chat. Raises ValueError with one sentence where there is no such app."""
         try:
             config = (await self.client.get(f"{self.url}/config")).raise_for_status().json()
-            self._chat = next(d["id"] for d in config["dependencies"] if d["api_name"] == "chat")
+            numbers = {d["api_name"]: d["id"] for d in config["dependencies"]}
+            self._chat, self._compare = numbers["chat"], numbers.get("compare", -1)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = error or type(error).__name__
             raise ValueError(f"No app answers at {self.url}: {why}.") from None
-        except (ValueError, KeyError, TypeError, StopIteration):
+        except (ValueError, KeyError, TypeError):
             raise ValueError(f"The server at {self.url} is not this app: no /chat.") from None
 
     async def upload(self, sample: Sample) -> list[Any]:
@@ -88,12 +90,23 @@ class App:
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             question.error = str(error) or type(error).__name__
 
+    async def compare(self, session: str, question: Question) -> None:
+        """Run every other decoder on the last answer, as the page does after each; wait for its end."""
+        body = {"data": [], "fn_index": self._compare, "session_hash": session}
+        begun = time.perf_counter()
+        try:
+            await self._post("queue/join", json=body)
+            async for message in self._messages(session):
+                if message.get("msg") == "process_completed":
+                    break
+            question.compare_s = time.perf_counter() - begun
+        except (httpx.HTTPError, ValueError) as error:
+            question.error = str(error) or type(error).__name__
+
     async def _follow(self, session: str, event: str, question: Question, begun: float) -> None:
         value: dict[str, Any] = {}
         async for message in self._messages(session):
             now, kind = time.perf_counter() - begun, message.get("msg")
-            if kind == "process_starts":
-                question.queue_s = now
             if kind not in ("process_generating", "process_completed"):
                 continue
             output = message.get("output") or {}
@@ -112,6 +125,7 @@ class App:
                 await self._post("cancel", json=stop)
         if "tokens" in value:
             question.tokens = int(value["tokens"])
+            question.queue_s = value.get("queue_s")
             question.cut = value.get("finish_reason") == "length"
             self._tokens += question.tokens
             self._characters += len(value["text"])

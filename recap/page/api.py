@@ -45,7 +45,7 @@ class Api:
 
         message: {"text": the question, "files": image files, new ones only}. decoder: one of DECODERS.
         Yields {"text": so far} and at the end the whole turn: text, token_ids, tokens, passes,
-        tokens_per_pass, tokens_per_s, levels and more.
+        tokens_per_pass, tokens_per_s, sources, queue_s (its wait in the queue), wait_s (for the device) and more.
         """
         limit = self.handlers.max_new_tokens
         try:
@@ -53,9 +53,14 @@ class Api:
             decoder = messages.known_decoder(decoder)
             session = self.session(request)
             record = TurnRecord(text, tuple(paths), decoder, limit)
-            for progress in actions.answer(session, record).follow():
-                turn = progress.turn
-                yield turn.as_dict() if turn is not None else {"text": progress.text}
+            run = actions.answer(session, record)
+            for progress in run.follow():
+                turn, queue_s = progress.turn, round(run.waited_s, 3)
+                yield (
+                    {"text": progress.text}
+                    if turn is None
+                    else turn.as_dict() | {"queue_s": queue_s}
+                )
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from None
 

@@ -14,9 +14,6 @@ from .http_gate import is_uploaded
 MOST_CHARACTERS = 100_000
 """Longest question; what of it the model can take is said when it is read."""
 
-MOST_FILES = 8
-"""Most images with one question."""
-
 
 def clean(text: Any) -> str:
     """A question's text, without blanks around it; halves of broken characters become U+FFFD.
@@ -50,8 +47,6 @@ def question(message: Any) -> tuple[str, list[str]]:
     files = [] if files is None else files
     if not isinstance(files, list):
         raise ValueError('"files" must be a list of uploaded images.')
-    if len(files) > MOST_FILES:
-        raise ValueError(f"There are {len(files)} files, and {MOST_FILES} are the most.")
     text = message.get("text")
     return clean("" if text is None else text), [uploaded(file) for file in files]
 

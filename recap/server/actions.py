@@ -30,6 +30,9 @@ CHEAP_S = 20.0
 LEAST_CONTEXT = 8
 """Tokens that an answer needs."""
 
+MAX_IMAGES, MAX_IMAGES_OF_CONVERSATION = 8, 64
+"""Most images with one question, and in one conversation."""
+
 
 def _start(session: Session, work: Callable[[Run], None], decoder: str = "") -> Run:
     run = Run(work, decoder)
@@ -142,6 +145,16 @@ def _ask(session: Session, record: TurnRecord) -> int:
         raise ValueError("Type a question first.")
     if record.paths and not target.sees_images:
         raise ValueError(f"The model “{target.name}” reads text only; ask without an image.")
+    if len(record.paths) > MAX_IMAGES:
+        raise ValueError(
+            f"There are {len(record.paths)} images, and {MAX_IMAGES} are the most with one question."
+        )
+    before = sum(len(turn.paths) for turn in session.turns)
+    if record.paths and before + len(record.paths) > MAX_IMAGES_OF_CONVERSATION:
+        raise ValueError(
+            f"This conversation has {before} images, and {MAX_IMAGES_OF_CONVERSATION} are the most; start a "
+            "new chat to go on."
+        )
     images = [ImageFile(path) for path in record.paths]
     conversation.ask(text or "What do you see?", images)
     left = target.max_context - conversation.prompt_tokens
