@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from .uploads import since
+
 KEPT_S = 3600.0
 """An upload counts against its address for so long."""
 
@@ -59,8 +61,7 @@ class UploadBudget:
         for path in self.folder.rglob("*"):
             with contextlib.suppress(OSError):
                 if path.is_file():
-                    about = path.stat()
-                    files.append((about.st_mtime, about.st_size, path))
+                    files.append((since(path), path.stat().st_size, path))
         used = sum(size for _, size, _ in files)
         if used + size <= self.total:
             return True

@@ -54,8 +54,14 @@ def sweep(*, older_s: float, needed: Collection[str] = ()) -> int:
     kept = {str(Path(path).resolve()) for path in needed}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            is_old = path.is_file() and path.stat().st_mtime < horizon
+            is_old = path.is_file() and since(path) < horizon
             if is_old and str(path.resolve()) not in kept:
                 path.unlink()
                 deleted += 1
     return deleted
+
+
+def since(path: Path) -> float:
+    """When a file came here, in seconds since 1970. A copy of an example has the example's own mtime."""
+    about = path.stat()
+    return max(about.st_mtime, about.st_ctime)
