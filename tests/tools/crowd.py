@@ -107,14 +107,21 @@ class PageUser(User):
         parts = self.events_by_name["ask"]["inputs"]
         values = {self.ids["box"]: message, self.ids["decoder"]: decoder}
         values[parts[2]] = None  # Gradio keeps the page's state itself
-        self.outputs("ask", values)
+        shown = self.outputs("ask", values)
+        if not isinstance(shown.get(self.ids["chat"]), list):
+            self.report.fault(f"{self.name}: not asked: {shown.get(self.ids['status'])}")
 
     def ask(self) -> None:
         """A question, its answer, and often the comparison behind it."""
         self.send()
         self.outputs("answer", {})
         shown = self.outputs("show", {})
-        self.check(shown.get(self.ids["chat"]) or [])
+        chat = shown.get(self.ids["chat"])
+        if not isinstance(chat, list):  # Gradio's word for "unchanged"
+            self.report.fault(f"{self.name}: an answer was not shown")
+            self.page = ""
+            return
+        self.check(chat)
         if self.rng.random() < 0.5:
             self.outputs("compare", {self.ids["chosen"]: ["recap", "token_recycling"]})
             table = self.outputs("compared", {}).get(self.ids["results"]) or ""

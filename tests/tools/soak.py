@@ -275,9 +275,10 @@ def soak(
     report, alone = Report(), Alone()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
-        # twice as many sessions as people, so that the oldest one is always an abandoned one, and so
-        # little room for KV caches that conversations are evicted and read again all the time
-        settings = {"RECAP_SESSIONS": str(2 * len(kinds)), "RECAP_KV_MB": str(KV_MB)}
+        # sessions and places in the queue for all, those of abandoned pages too, and so small a budget for
+        # KV caches that conversations are evicted and filled again all the time
+        places = str(4 * len(kinds))
+        settings = {"RECAP_SESSIONS": places, "RECAP_WAITING": places, "RECAP_KV_MB": str(KV_MB)}
         settings["RECAP_GRACE_SECONDS"] = "1"
         settings |= {"RECAP_MODEL": "demo", "RECAP_MAX_NEW_TOKENS": str(TOKENS)}
         with started_app(log, "/healthz", **settings) as (address, pid):
