@@ -46,13 +46,14 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where a conversation stood before a question."""
+    """Where a conversation stood before a question. prompt: length, prefill and state of the one before."""
 
     ids: int
     length: int
     extra: dict[str, Any]
     messages: int
     answer: tuple[int, ...] | None
+    prompt: tuple[int, Prefilled | None, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +167,8 @@ class Conversation:
         message = Message("user", text, tuple(images))
         if self.pending and not self.answer_ids:
             mark = self._marks[-1]
-            before = self.messages[: mark.messages]
-            segment = self.target.encode([*before, message], self.ids[: mark.ids], mark.answer)
+            known = self.messages[: mark.messages]
+            segment = self.target.encode([*known, message], self.ids[: mark.ids], mark.answer)
             self.undo()
         else:
             if self.pending:
@@ -175,7 +176,8 @@ class Conversation:
             segment = self.target.encode([*self.messages, message], self.ids, self._answer)
         self.generation += 1
         extra = copy.deepcopy(self._extra)
-        mark = _Mark(len(self.ids), self._length, extra, len(self.messages), self._answer)
+        before = self._prompt_length, self._prefilled, self._prompt_extra
+        mark = _Mark(len(self.ids), self._length, extra, len(self.messages), self._answer, before)
         self._marks.append(mark)
         self.messages.append(message)
         self.ids.extend(segment.ids)
@@ -194,9 +196,13 @@ class Conversation:
         done = self._prefilled
         if done is not None and (not seed or (done.seeded and done.top_k >= top_k)):
             return done
-        if self._segment is None:
+        if not self._marks:
             raise RuntimeError("There is no question to prefill: call ask() first.")
         mark = self._marks[-1]
+        segment = self._segment
+        if segment is None:
+            asked = self.messages[: mark.messages + 1]
+            segment = self.target.encode(asked, self.ids[: mark.ids], mark.answer)
         if done is not None:  # again, with the predictions that are wanted now
             self._restore(mark.length, mark.extra)
         start = self.state.length
@@ -207,13 +213,14 @@ class Conversation:
             predictions = self.target.prefill(
                 self.state,
                 self.ids[: self._prompt_length],
-                self._segment,
+                segment,
                 positions=positions,
                 top_k=top_k if seed else 0,
             )
         seconds = time.perf_counter() - begun
         self._prompt_extra = copy.deepcopy(self.state.extra)
         self._prefilled = Prefilled(tuple(positions), predictions, seed, seconds, start)
+        self._segment = None  # its pixel values are large, and it can be encoded again
         return self._prefilled
 
     def _seed_positions(self, start: int) -> list[int]:
@@ -262,9 +269,9 @@ class Conversation:
         del self.messages[mark.messages :]
         self._restore(min(mark.length, self._length), mark.extra)
         self._answer = mark.answer
-        self._segment = self._prefilled = None
+        self._prompt_length, self._prefilled, self._prompt_extra = mark.prompt
+        self._segment = None
         self._open = False
-        self._prompt_length = len(self.ids) - len(mark.answer or ())
 
     def fork(self) -> Conversation:
         """A copy at the question asked last, prefill kept, with a KV cache of its own.

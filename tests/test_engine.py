@@ -245,7 +245,9 @@ def test_rewind_answers_the_same_question_again(decoder):
     assert again.token_ids == second.token_ids
     conversation.undo()
     assert conversation.answer_ids == first.token_ids
-    conversation.rewind() if conversation._prefilled else None
+    conversation.rewind()  # the question before can be answered again, too
+    once_more = generate(conversation, fresh(decoder, target), max_new_tokens=40)
+    assert once_more.token_ids == first.token_ids
     conversation.ask("9 8 7")
     assert generate(conversation, fresh(decoder, target), max_new_tokens=40).token_ids == (
         second.token_ids

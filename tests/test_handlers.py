@@ -185,6 +185,21 @@ def test_tree_table_and_charts_follow_clear_and_undo(page):
     assert (page.shows["trace"], page.charts(), page.words()) == ("", set(), [])
 
 
+def test_after_going_back_the_turn_before_can_be_compared(page):
+    page.begin(QUESTION)
+    page.answer()
+    page.begin("7 8")
+    page.answer()
+    page.take(page.handlers.undo(page.id))
+    page.compare()
+    list(page.handlers.compare_settings(page.id, *SETTINGS))
+    record = page.session.turns[-1]
+    assert (len(page.session.turns), record.question) == (1, QUESTION)
+    assert set(record.runs) == {"recap", "token_recycling", "again"}
+    assert len({turn.token_ids for turn in record.runs.values()}) == 1
+    assert "Recap ran again" in texts.status(*page.handlers.views.of(page.session).status)
+
+
 def test_a_trace_is_sent_once(page):
     """After the answer only what is new goes to the browser, however often decoders are compared."""
     page.begin(QUESTION)

@@ -397,13 +397,10 @@ def test_mutants_are_noticed(mutant, decoder, place, monkeypatch):
     def answer() -> list[int]:
         conversation = Conversation(target)
         conversation.ask("what is the red square?", images=[tiny.picture(112, 112)])
+        segment = conversation._segment
         drafter = make_drafter(decoder, vocab_size=target.vocab_size)
         tokens = generate(conversation, drafter, max_new_tokens=120).token_ids
-        return [
-            list(conversation.ids[: conversation.prompt_tokens]),
-            conversation._segment,
-            list(tokens),
-        ]
+        return [list(conversation.ids[: conversation.prompt_tokens]), segment, list(tokens)]
 
     ids, segment, right = answer()
     assert right == expected(target, ids, [segment], 120)
