@@ -485,7 +485,7 @@ def test_bench_writes_figures_answers_and_page(tmp_path, capsys):
     assert main([*words[:5], "--resume"]) == 2
     assert "--resume needs the --out" in capsys.readouterr().err
     assert main([*words, "--decoders", "fast"]) == 2
-    assert 'There is no decoder "fast"' in capsys.readouterr().err
+    assert "Unknown decoder “fast”" in capsys.readouterr().err
     assert main([*words, "--decoders", "transformers_greedy"]) == 2
     assert "needs one of ours" in capsys.readouterr().err
 

@@ -43,7 +43,7 @@ TURN = Turn(
 
 def record_of(**runs: Turn) -> TurnRecord:
     made = TurnRecord("q", (), "recap")
-    made.runs = runs
+    made.runs, made.answer = runs, runs["recap"]
     return made
 
 
@@ -72,8 +72,12 @@ def test_the_table_says_when_recap_loses():
     assert "Token Recycling was the fastest" in html
     assert "600 tokens/s against 300" in html
     fast = replace(TURN, decode_s=0.001)
-    html = texts.results_table(record_of(recap=fast, token_recycling=table))
+    record = record_of(recap=fast, token_recycling=table)
+    html = texts.results_table(record)
     assert "Recap was the fastest" in html
+    assert "(this answer)" in html
+    record.runs["recap"] = replace(fast, decode_s=0.002)
+    assert "(this answer, run again)" in texts.results_table(record)
 
 
 def test_names_from_outside_are_escaped():

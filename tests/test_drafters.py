@@ -451,7 +451,7 @@ def test_a_shared_memory_must_fit():
 
 
 def test_unknown_decoder():
-    with pytest.raises(ValueError, match="Choose one of"):
+    with pytest.raises(ValueError, match="use recap, token_recycling"):
         make_drafter("magic", vocab_size=10)
 
 

@@ -70,7 +70,7 @@ def _decoders(options: argparse.Namespace) -> list[str]:
         raise ValueError(f"--decoders names none: choose from {', '.join(DECODERS)}.")
     for name in names:
         if name.partition(":")[0] not in known:
-            raise ValueError(f'There is no decoder "{name}". Choose from: {", ".join(known)}.')
+            raise ValueError(f"Unknown decoder “{name}”: use {', '.join(known)}.")
     if options.ablations:
         names = [PLAIN]
     if options.peers:

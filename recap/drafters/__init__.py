@@ -79,7 +79,7 @@ def make_drafter(name: str, *, vocab_size: int, **settings: Any) -> Drafter:
     Raises ValueError for an unknown name.
     """
     if name not in DRAFTERS:
-        raise ValueError(f'There is no decoder "{name}". Choose one of: {", ".join(DECODERS)}.')
+        raise ValueError(f"Unknown decoder “{name}”: use {', '.join(DECODERS)}.")
     warm()
     return DRAFTERS[name](vocab_size, **settings)
 

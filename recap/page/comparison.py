@@ -104,8 +104,10 @@ class Comparison:
             return {p.status: texts.status(message, kind="error")}
         record = session.turns[-1]
         changed, tokens = sum(record.swapped), len(record.swapped)
+        different = f"{changed} of these {tokens} tokens would be different: they are marked"
+        none = f"none of these {tokens} tokens would be different"
         self.views.of(session).status = (
-            f"with another image {changed} of these {tokens} tokens would be others: they are marked",
+            f"with another image {different if changed else none}",
             "done",
         )
         return self.trace(session) | {p.status: texts.status(*self.views.of(session).status)}

@@ -62,5 +62,5 @@ def uploaded(file: Any) -> str:
 def known_decoder(name: Any) -> str:
     """A decoder's name. Raises ValueError if there is none of that name."""
     if not isinstance(name, str) or name not in DECODERS:
-        raise ValueError(f"There is no such decoder: {', '.join(DECODERS)} are.")
+        raise ValueError(f"Unknown decoder: use {', '.join(DECODERS)}.")
     return name

@@ -199,6 +199,8 @@ def results_table(record: TurnRecord) -> str:
     """decoder | tokens | steps | tokens per step | tokens/s, and what can be concluded from it."""
     plain = record.runs.get("autoregressive")
     marks = {"again": " (new settings)", record.decoder: " (this answer)"}
+    if record.runs[record.decoder] is not record.answer:
+        marks[record.decoder] = " (this answer, run again)"
     rows = []
     for decoder, turn in shown_runs(record).items():
         ratio = (

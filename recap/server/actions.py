@@ -104,7 +104,7 @@ def _close_turn(
     conversation = session.conversation
     turn = run.store()
     if turn is not None:
-        record.state = "answered"
+        record.state, record.answer = "answered", turn
         if error is not None:
             record.note = str(_refusal(error))
     else:

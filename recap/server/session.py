@@ -46,7 +46,7 @@ class TurnRecord:
 
     state: "waiting" and "running" until the answer ends; then "answered" (some of it is in the
     conversation, all or part of it) or "refused" (nothing is). note: a sentence to show with it, the
-    reason if it was refused or broke off. runs: label -> Turn; a label is a decoder's name, or "again"
+    reason if it was refused or broke off. answer: the turn that stands in the chat. runs: label -> Turn; a label is a decoder's name, or "again"
     (Recap with changed settings), or "untraced" (Recap with recording off). traces: label -> the run's
     trace lines. paces: label -> (seconds, tokens) after each pass. order: labels as they ran.
     divergences: label -> where its tokens leave the reference's. before: the drafters that learn as they
@@ -60,6 +60,7 @@ class TurnRecord:
     max_new_tokens: int = 256
     state: State = "waiting"
     note: str = ""
+    answer: Turn | None = None
     runs: dict[str, Turn] = field(default_factory=dict)
     traces: dict[str, str] = field(default_factory=dict)
     paces: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
@@ -69,11 +70,6 @@ class TurnRecord:
     swapped: list[bool] = field(default_factory=list)
     swap_line: str = ""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(6))
-
-    @property
-    def answer(self) -> Turn:
-        """The turn that stands in the chat."""
-        return self.runs[self.decoder]
 
     @property
     def trace(self) -> str:
