@@ -184,10 +184,10 @@ def test_it_tells_pictures_apart_and_every_decoder_writes_the_same(target):
         for decoder in DECODERS:
             conversation = Conversation(target)
             conversation.ask("Describe everything in detail.", images=[_picture(file)])
+            segment = conversation._segment
             drafter = make_drafter(decoder, vocab_size=target.vocab_size)
             turn = generate(conversation, drafter, max_new_tokens=120)
             answers.add(tuple(turn.token_ids))
-        segment = conversation._segment
         ids = torch.tensor([conversation.ids[: -len(turn.token_ids)]])
         with torch.no_grad():
             stock = target.model.generate(
